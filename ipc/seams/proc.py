@@ -1,0 +1,290 @@
+"""The process seam: start a worker, learn of its end, find and kill what a tree left behind.
+
+Imports neither subprocess nor asyncio: the CLI needs `spawn_worker` before anything else.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+LIFE_FD: Final = 3  # where a worker finds its end of the life socketpair
+TREE_VARIABLE: Final = "COOKIE_TREE"  # every tool process carries it: `<root>:<nonce>`
+KILL_ROUNDS_MAX: Final = 50
+KILL_ROUND_PAUSE_S: Final = 0.02
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_FIRST_FREE_FD: Final = 10  # above every number the child's file actions write to
+
+
+# --- start
+
+
+def spawn_worker(
+    argv: Sequence[str], env: Mapping[str, str], life_fd: int, stderr_fd: int
+) -> tuple[int, int]:
+    """Start `argv` (argv[0] is a path) and return its pid and a pidfd (-1 where there are none).
+
+    In the child, fd 0 is /dev/null, fds 1 and 2 are `stderr_fd`, fd 3 is `life_fd`, and there is
+    no other: ours are close-on-exec, those our own parent left open to us are closed. Signals
+    are at their defaults and unblocked. The child leads a session of its own. Raises OSError
+    when it can't be started.
+
+    A session rather than a process group: either keeps the terminal's Ctrl-C and Ctrl-Z away,
+    but only without a controlling terminal can no tool ask for a password on /dev/tty below a
+    status line, nor be stopped by SIGTTOU.
+    """
+    life = _out_of_the_way(life_fd)
+    try:
+        stderr = _out_of_the_way(stderr_fd)
+        try:
+            pid = _posix_spawn(argv, env, life, stderr)
+        finally:
+            os.close(stderr)
+    finally:
+        os.close(life)
+    return pid, open_pidfd(pid)
+
+
+def _posix_spawn(argv: Sequence[str], env: Mapping[str, str], life: int, stderr: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, stderr, 1),
+        (os.POSIX_SPAWN_DUP2, stderr, 2),
+        (os.POSIX_SPAWN_DUP2, life, LIFE_FD),
+        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable() if fd > LIFE_FD),
+    ]
+    # Python ignores SIGPIPE and a shell's `&` ignores SIGINT; neither is the worker's choice.
+    default = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    try:
+        return os.posix_spawn(
+            argv[0],
+            list(argv),
+            env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=(),
+            setsigdef=default,
+        )
+    except NotImplementedError:  # an old libc: a background process group is the next best
+        return os.posix_spawn(
+            argv[0],
+            list(argv),
+            env,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=default,
+        )
+
+
+def _inheritable() -> list[int]:
+    """Our open descriptors that an exec would keep; none where they can't be listed."""
+    found = []
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(directory):  # noqa: PTH208 - numbers, not paths
+                with contextlib.suppress(OSError):  # the one that listed them is gone
+                    if os.get_inheritable(int(name)):
+                        found.append(int(name))
+            break
+    return found
+
+
+def _out_of_the_way(fd: int) -> int:
+    """A close-on-exec duplicate that no file action can overwrite before it is used."""
+    import fcntl  # noqa: PLC0415
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
+
+
+# --- end
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when `pid` ends; -1 where the system has none."""
+    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+    if opener is None:
+        return -1
+    try:
+        return opener(pid)
+    except OSError as no:
+        if no.errno in {errno.ENOSYS, errno.EPERM, errno.EINVAL}:  # old kernel or a seccomp filter
+            return -1
+        raise
+
+
+def wait_status(pid: int, *, block: bool = False) -> int | None:
+    """Reap child `pid`: its exit code, `-N` if signal N ended it, None while it runs.
+
+    ChildProcessError if it is no child of ours or was reaped before.
+    """
+    done, status = os.waitpid(pid, 0 if block else os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if done else None
+
+
+def kill_quietly(pid: int) -> None:
+    """SIGKILL a child that was not reaped yet, so that its pid is still its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def describe_exit(code: int) -> str:
+    """An exit code of `wait_status` for people: "killed by SIGKILL", "exit code 3"."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+# --- what the kernel is told about this process
+
+
+def set_subreaper() -> bool:
+    """Make orphans below this process its children; False where there is no such thing."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_dumpable(*, dumpable: bool) -> bool:
+    """Let others of this user trace this process and lift its descriptors, or not.
+
+    An exec gives it back, so tools are not affected. False where there is no such thing.
+    """
+    return _prctl(_PR_SET_DUMPABLE, int(dumpable))
+
+
+def _prctl(option: int, value: int) -> bool:
+    # ctypes costs milliseconds at import and only the processes that stay need it.
+    import ctypes  # noqa: PLC0415
+
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return False
+    zero = ctypes.c_ulong(0)
+    return int(prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero)) == 0
+
+
+# --- find and kill
+
+
+class Process(NamedTuple):
+    """One live process as /proc shows it; `start` (clock ticks since boot) tells a reused pid."""
+
+    pid: int
+    parent: int
+    session: int
+    start: int
+
+
+def tree_mark(root: str, nonce: str) -> str:
+    """The value of `COOKIE_TREE` for the tools of one worker of tree `root`."""
+    return f"{root}:{nonce}"
+
+
+def processes() -> list[Process]:
+    """Every live process that can be seen; zombies are not alive. Empty without /proc."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+    except OSError:
+        return []
+    return [process for pid in pids if (process := read_process(pid)) is not None]
+
+
+def read_process(pid: int) -> Process | None:
+    """`pid` as /proc shows it; None when it is gone, a zombie or not to be seen."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name may hold spaces and parentheses; what follows its last ")" is fixed (proc(5)).
+    state, parent, _group, session, *rest = text.rpartition(b")")[2].split()
+    if state in {b"Z", b"X"}:
+        return None
+    return Process(pid, int(parent), int(session), int(rest[15]))
+
+
+def descendants(pid: int, among: Iterable[Process] | None = None) -> list[Process]:
+    """What `pid` started and what those started, nearest first; not `pid` itself."""
+    children: dict[int, list[Process]] = {}
+    for process in processes() if among is None else among:
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    todo = [pid]
+    for parent in todo:
+        below = children.pop(parent, [])
+        found += below
+        todo += [process.pid for process in below]
+    return found
+
+
+def marked(mark: str, among: Iterable[Process] | None = None) -> list[Process]:
+    """Processes whose environment says `COOKIE_TREE=<mark>`.
+
+    A mark that ends in ":" stands for every nonce of that root.
+    """
+    wanted = f"{TREE_VARIABLE}={mark}".encode()
+    whole = not mark.endswith(":")
+
+    def carries(process: Process) -> bool:
+        try:
+            environ = Path(f"/proc/{process.pid}/environ").read_bytes()
+        except OSError:
+            return False
+        entries = environ.split(b"\0")
+        return wanted in entries if whole else any(e.startswith(wanted) for e in entries)
+
+    return [p for p in (processes() if among is None else among) if carries(p)]
+
+
+def kill(process: Process, number: int = signal.SIGKILL) -> bool:
+    """Signal exactly this process, never one that took its pid; False if it is gone."""
+    pidfd = -1
+    try:
+        pidfd = open_pidfd(process.pid)
+        # Looked at again while the pidfd pins it: from here on the pid can't change its owner.
+        now = read_process(process.pid)
+        if now is None or now.start != process.start:
+            return False
+        if pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+    return True
+
+
+def kill_tree(
+    pid: int | None = None, *, mark: str | None = None, spare: frozenset[int] = frozenset()
+) -> int:
+    """SIGKILL all descendants of `pid` and all that carry `mark`, until a look finds none.
+
+    Returns how many live ones were still seen after the last of at most 50 looks (0 = clean).
+    Blocks up to about a second when processes won't die; this process and `spare` are never hit.
+    """
+    spared = spare | {os.getpid()}
+    left = 0
+    for attempt in range(KILL_ROUNDS_MAX):
+        if attempt:
+            time.sleep(KILL_ROUND_PAUSE_S)
+        seen = processes()
+        found = {p.pid: p for p in descendants(pid, seen)} if pid is not None else {}
+        if mark is not None:
+            found |= {p.pid: p for p in marked(mark, seen)}
+        victims = [p for p in found.values() if p.pid not in spared]
+        left = len(victims)
+        if not left:
+            return 0
+        for victim in victims:
+            kill(victim)
+    return left
