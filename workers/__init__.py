@@ -1,0 +1,1 @@
+"""What runs inside a worker process: store, actors, run loop, tools, permissions and providers."""

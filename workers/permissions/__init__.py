@@ -1,0 +1,1 @@
+"""What a tool call may do: the pure match of rules, and the gate that asks."""

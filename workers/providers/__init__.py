@@ -1,0 +1,31 @@
+"""Models as part streams: one module an adaptor, made by name, so that unused ones stay unread."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
+
+from ipc.faults import Fault
+
+if TYPE_CHECKING:
+    from ipc.events import FrozenModelBinding
+    from ipc.seams.clock import Clock
+    from workers.providers.base import Provider
+
+# Each module has `make(binding, *, clock) -> Provider`. A new family is one row here.
+ADAPTORS: Final[dict[str, str]] = {
+    "rehearsal": "workers.providers.rehearsal",
+    "scripted": "workers.providers.scripted",
+}
+
+
+class UnknownAdaptor(Fault):
+    """A binding names an adaptor that this build does not have."""
+
+    code = "unknown_adaptor"
+
+
+def make(binding: "FrozenModelBinding", *, clock: "Clock") -> "Provider":
+    """The provider of a frozen binding; raises UnknownAdaptor. What else is wrong, it streams."""
+    module = ADAPTORS.get(binding.adaptor)
+    if module is None:
+        raise UnknownAdaptor(adaptor=binding.adaptor, model=binding.model)
+    return cast("Provider", import_module(module).make(binding, clock=clock))

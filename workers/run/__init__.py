@@ -1,0 +1,1 @@
+"""The run loop: history, prompt, turn, batch and retry, a state machine over the fold."""

@@ -1,0 +1,43 @@
+"""What a run may touch: its session's desk, and the kit that its turns and tools are made from."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from ipc.events import FrozenModelBinding, Payload
+from ipc.fold import SessionView
+from ipc.ids import CallId
+from ipc.plan import Plan
+from ipc.seams.clock import Clock
+from workers.providers.base import Provider
+from workers.tools.base import Room, Tool
+
+
+class Desk(Protocol):
+    """The session's one writer, as a run sees it."""
+
+    @property
+    def state(self) -> SessionView:
+        """The fold of everything appended so far."""
+        ...
+
+    async def append(self, *payloads: Payload) -> None:
+        """Make the payloads durable, apply them, publish them. Raises LogBroken."""
+        ...
+
+    async def delta(self, payload: Payload) -> None:
+        """Write a delta; returns at once unless too many are waiting."""
+        ...
+
+
+class Kit(Struct, frozen=True, kw_only=True):
+    """What runs of one worker are made from; nothing in it changes while one runs."""
+
+    plan: Plan
+    workspace: str
+    clock: Clock
+    tools: Mapping[str, type[Tool]]
+    provider: Callable[[FrozenModelBinding], Provider]
+    room: Callable[[CallId], Room]
+

@@ -1,0 +1,166 @@
+"""What a run does next: a function of the fold and of nothing else, so that another worker goes on.
+
+A run lives through steps. Each step appends the events that make the next call of `next_step`
+answer differently; a worker that dies between two steps leaves a log from which the same answer
+comes out again (design: "A run that was open when its worker died").
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from ipc.content import FinishReason, TextBlock, ToolCallBlock, ToolError
+from ipc.events import (
+    ApprovalCancelled,
+    ApprovalFinalized,
+    AttemptAbandoned,
+    FinalDecision,
+    Payload,
+    RunCancelled,
+    RunFailed,
+    RunInterrupted,
+    ToolCallTerminated,
+)
+from ipc.fold import ApprovalState, CallState, OpenRun, SessionView, TurnEntry, UserEntry
+from ipc.ids import AttemptId
+from workers.run.history import will_run
+
+
+_ENDS: Final[dict[FinishReason, str]] = {
+    "refused": "the model refused to answer; say it differently",
+    "error": "the model's turn ended in an error",
+    "aborted": "the model's turn was aborted",
+    "timeout": "the model's turn timed out",
+    "cancelled": "the model's turn was cancelled by its provider",
+}  # finish reasons of a turn that `history` leaves out
+
+
+class Rest(Struct, frozen=True):
+    """There is no open run."""
+
+
+class Abandon(Struct, frozen=True):
+    """An attempt is open that nobody works on: its worker died before its first word."""
+
+    attempt_id: AttemptId
+
+
+class Submit(Struct, frozen=True):
+    """A boundary: every pending input becomes part of the history, oldest first."""
+
+    seqs: tuple[int, ...]
+
+
+class TakeTurn(Struct, frozen=True):
+    """Ask the model."""
+
+
+class StartCalls(Struct, frozen=True):
+    """Take up the calls of the last turn that were not yet, in its order: (index, block)."""
+
+    turn: TurnEntry
+    asked: tuple[tuple[int, ToolCallBlock], ...]
+
+
+class RunCalls(Struct, frozen=True):
+    """Decide about the started calls, then run those that may."""
+
+    turn: TurnEntry
+
+
+class Complete(Struct, frozen=True):
+    """The model has nothing more to do and nobody has anything more to say."""
+
+    final_text: str
+
+
+class GiveUp(Struct, frozen=True):
+    """The last turn can't be built upon: the run fails, and says why."""
+
+    error: str
+
+
+class StopAtLimit(Struct, frozen=True):
+    """The run has had as many turns as it may have."""
+
+    turns: int
+
+
+Step = Rest | Abandon | Submit | TakeTurn | StartCalls | RunCalls | Complete | GiveUp | StopAtLimit
+
+
+def next_step(state: SessionView, max_turns: int | None = None) -> Step:
+    """The next step of the open run; `max_turns` None = no limit."""
+    run = state.run
+    if run is None:
+        return Rest()
+    if run.attempt is not None:
+        return Abandon(run.attempt.attempt_id)
+    turn = run.last_turn
+    if turn is not None:
+        unstarted = turn.unstarted() if will_run(turn) else []
+        if unstarted:
+            return StartCalls(turn, tuple(unstarted))
+        if turn.open_calls():
+            return RunCalls(turn)
+        if not turn.calls and (error := _ENDS.get(turn.event.turn.finish_reason)) is not None:
+            return GiveUp(error)
+    if state.pending and turn is not None:
+        return Submit(tuple(state.pending))
+    if turn is not None and not turn.asked() and not _spoken_since(state, turn):
+        return Complete(final_text(turn))
+    if max_turns is not None and run.turns >= max_turns:
+        return StopAtLimit(run.turns)
+    return TakeTurn()
+
+
+def _spoken_since(state: SessionView, turn: TurnEntry) -> bool:
+    """Whether an input of a person entered the history after `turn`."""
+    for entry in reversed(state.entries):
+        if entry.seq <= turn.seq:
+            return False
+        if isinstance(entry, UserEntry):
+            return True
+    return False
+
+
+def final_text(turn: TurnEntry) -> str:
+    """The text of a turn, its blocks joined as they were streamed."""
+    content = turn.event.turn.content
+    return "".join(block.text for block in content if isinstance(block, TextBlock))
+
+
+def closing(
+    state: SessionView, run: OpenRun, end: RunCancelled | RunFailed | RunInterrupted
+) -> tuple[Payload, ...]:
+    """What ends a run before its time: all that is open in it ends first, each exactly once."""
+    events: list[Payload] = []
+    if run.attempt is not None:
+        events.append(AttemptAbandoned(attempt_id=run.attempt.attempt_id))
+    for approval in state.open_approvals():
+        events += _withdrawn(approval)
+    events += [cut_off(call, end) for call in run.open_calls()]
+    return (*events, end)
+
+
+def _withdrawn(approval: ApprovalState) -> tuple[Payload, ...]:
+    approval_id = approval.request.approval_id
+    decision = FinalDecision(
+        outcome="cancelled", source="system", reason_code="request_cancelled"
+    )
+    return (
+        ApprovalCancelled(approval_id=approval_id, reason_code="request_cancelled"),
+        ApprovalFinalized(approval_id=approval_id, decision=decision),
+    )
+
+
+def cut_off(call: CallState, end: RunCancelled | RunFailed | RunInterrupted) -> ToolCallTerminated:
+    """The end of a call that its run took with it; the model is told whether it had begun."""
+    begun = "it had begun" if call.executing else "it had not begun"
+    message = f"the run ended while this call was open; {begun}"
+    return ToolCallTerminated(
+        tool_call_id=call.call_id,
+        owner=call.owner,
+        outcome="interrupted" if isinstance(end, RunInterrupted) else "cancelled",
+        error=ToolError(code="run_ended", message=message),
+    )
