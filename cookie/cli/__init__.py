@@ -1,0 +1,1 @@
+"""The commands: each parses its arguments, calls one thing and shows the result."""

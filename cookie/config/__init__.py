@@ -1,0 +1,1 @@
+"""What a person configured: files, settings, agents, secrets and surroundings."""

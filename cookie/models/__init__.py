@@ -1,0 +1,1 @@
+"""Which models can be called, and how: from what a person authored to frozen bindings."""
