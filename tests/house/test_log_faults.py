@@ -36,6 +36,7 @@ def start(
         [sys.executable, "-m", "tests.fakes.appender", str(space), str(rounds), *more],
         env={**env, "COOKIE_FP": fp} if fp else env,
         cwd=ROOT,
+        bufsize=0,  # communicate() does not see what readline() left in a buffer
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
