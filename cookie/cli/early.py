@@ -1,4 +1,4 @@
-"""The worker that `cookie run` starts before it has read its own flags, so that both import at once."""
+"""The worker that `cookie run` starts before it has read its flags, so that both import at once."""
 
 import os
 import socket

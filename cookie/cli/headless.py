@@ -115,9 +115,7 @@ class _Headless:
         self._setup = setup
         self._root = setup.tree.root
         self._output = output
-        self._recorder = Recorder(
-            output, order.output, stream=order.stream, verbose=order.verbose
-        )
+        self._recorder = Recorder(output, order.output, stream=order.stream, verbose=order.verbose)
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._live = Live(self._recorder.state, verbose=order.verbose)
@@ -165,7 +163,9 @@ class _Headless:
             self._run_id = live[0]
             self._recorder.watch(run_id=live[0])
             if prompt is not None:
-                await self._ask("run.steer", RunSteerParams(run_id=live[0], input=user_text(prompt)))
+                await self._ask(
+                    "run.steer", RunSteerParams(run_id=live[0], input=user_text(prompt))
+                )
             return
         if prompt is None:
             raise NothingToResume(self._root)

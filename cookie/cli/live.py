@@ -114,4 +114,3 @@ def _write(text: str) -> None:
         os.write(STDERR, text.encode(errors="replace"))
     except OSError:
         return  # nobody watches
-

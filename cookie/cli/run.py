@@ -63,9 +63,7 @@ def run(
     output_file: Annotated[
         str | None, typer.Option(help="Write the output to this file instead of stdout.")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say on stderr what happens.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what happens.")] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Print the answer's text while it is written.")
     ] = False,
@@ -98,9 +96,7 @@ def run(
     raise typer.Exit(headless.main(order, ctx.obj))
 
 
-def _output_shape(
-    output: str | None, *, json: bool, stream: bool, output_file: str | None
-) -> str:
+def _output_shape(output: str | None, *, json: bool, stream: bool, output_file: str | None) -> str:
     if json and output is not None:
         raise typer.BadParameter("--json and --output say the same thing: give one of them")
     shape = "json" if json else output or OUTPUTS[0]

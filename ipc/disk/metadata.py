@@ -4,44 +4,21 @@ It is a cache of the log. It may be missing, stale or damaged at any time, and n
 """
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from ipc.content import Count
 from ipc.disk.files import read_small, replace
-from ipc.events import Revisions, RootOrigin, RunSelection, SessionOrigin
+from ipc.events import RootOrigin
 from ipc.ids import SessionId
+from ipc.methods.records import SessionMeta
 from ipc.seams.fs import REAL, Fs
 
 SKIPPED_MAX: Final = 64  # skipped events that are listed
 METADATA_BYTES_MAX: Final = 1 << 20
 
-SessionStatus = Literal["idle", "running", "completed", "failed", "cancelled", "interrupted"]
-
-
-class SkippedEvent(Struct, frozen=True, kw_only=True):
-    """A line of the log that is not in the history; `seq` None where the line did not tell."""
-
-    seq: Count | None
-    reason: str
-
-
-class Metadata(Struct, frozen=True, kw_only=True):
-    """SessionMeta of spec 1.3, as it is cached on disk and sent to clients."""
-
-    session_id: SessionId
-    origin: SessionOrigin
-    cwd_identity: str
-    status: SessionStatus
-    title: str | None = None
-    title_updated_seq: Count = 0
-    last_event_seq: Count
-    last_activity: str  # RFC 3339, of the last event
-    creation_selection: RunSelection
-    revisions: Revisions
-    skipped_events: tuple[SkippedEvent, ...] = ()
+Metadata = SessionMeta  # what a client is sent is what the file holds
 
 
 class BadMetadata(Struct, frozen=True):

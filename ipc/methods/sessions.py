@@ -10,7 +10,7 @@ from ipc.events.base import RunSelection
 from ipc.events.trees import BudgetUnit
 from ipc.ids import AgentId, ClientId, SessionId
 from ipc.methods.records import ChildSession, SessionMeta, UsageRollup
-from ipc.rules import Action, Effect, PermissionMode
+from ipc.rules import Action, Effect, PermissionMode, Rule
 
 RENAME_BYTES_MAX = 4096  # of the raw params
 FOCUS_CHARS_MAX = 1024
@@ -133,6 +133,12 @@ class SessionPermissionsResult(Struct, frozen=True, kw_only=True):
 
     permissions: tuple[EffectivePermission, ...]
     current_mode: PermissionMode | None = None
+
+
+class PermissionsResult(Struct, frozen=True, kw_only=True):
+    """The permissions in force after a change."""
+
+    permissions: tuple[EffectivePermission, ...]
 
 
 class PermissionSetParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -313,9 +319,7 @@ class BudgetAnswerParams(Struct, frozen=True, kw_only=True, forbid_unknown_field
 class PermissionRehearseParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a rule would have decided about earlier calls of a session, or of a workspace."""
 
-    action: Action
-    resource: str
-    effect: Effect
+    rule: Rule
     session_id: SessionId | None = None
     cwd: str | None = None
 

@@ -60,6 +60,7 @@ from ipc.methods.sessions import (
     PermissionRehearseParams,
     PermissionRehearseResult,
     PermissionSetParams,
+    PermissionsResult,
     SessionChildrenResult,
     SessionCompactParams,
     SessionCompactResult,
@@ -158,13 +159,13 @@ _SESSION_METHODS: Final[dict[str, Method]] = {
     ),
     "session.permission.set": Method(
         params=PermissionSetParams,
-        result=SessionPermissionsResult,
+        result=PermissionsResult,
         routed_by="session_id",
         errors=_SESSION,
     ),
     "session.permission.clear": Method(
         params=PermissionClearParams,
-        result=SessionPermissionsResult,
+        result=PermissionsResult,
         routed_by="session_id",
         errors=_SESSION,
     ),

@@ -384,6 +384,7 @@ def metadata() -> Metadata:
         origin=RootOrigin(),
         cwd_identity="/w",
         status="completed",
+        title_updated_seq=0,
         last_event_seq=7,
         last_activity="2026-01-02T03:04:05.678Z",
         creation_selection=CREATED.creation_selection,

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -247,7 +248,7 @@ async def test_an_owner_that_fails_is_told_to_the_loop_and_the_frame_counts_as_t
     loop.set_exception_handler(lambda _loop, context: told.append(str(context["exception"])))
     side = Side()
 
-    def fail(*_: object) -> bool:
+    def fail(*_: object) -> Any:
         raise RuntimeError("planted")
 
     lane = Lane(side.wire, "t.1", "up", fail, fail, fail)

@@ -88,7 +88,7 @@ session.stop: session_id mode -> stopped
 session.delete: session_id -> deleted
 session.why: session_id -> waits
 approval.inbox: -> approvals
-permission.rehearse: session_id? cwd? action resource effect -> counts examples
+permission.rehearse: session_id? cwd? rule -> counts examples
 usage.explain: session_id -> misses
 budget.get: session_id -> budgets
 budget.answer: session_id decision limit? -> budgets

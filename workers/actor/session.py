@@ -198,4 +198,3 @@ class SessionActor:
         await self.log.append([])
         if self._state.run is not None:
             await self.append(*closing(self._view, self._state.run, end))
-

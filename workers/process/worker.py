@@ -90,9 +90,7 @@ class Worker:
         self._thread = WriterThread()
         self._spoke = Spoke(self._birth.link_path, self._hello(), self._on_order)
         self._outbox = LinkOutbox(self._spoke)
-        self._actor = SessionActor(
-            self._birth.root_id, self._birth.cwd, self._state, self._outbox
-        )
+        self._actor = SessionActor(self._birth.root_id, self._birth.cwd, self._state, self._outbox)
         self._actor.attach(self._open_log(), self._publish)
         async with asyncio.TaskGroup() as self._tasks:
             service = [
@@ -165,9 +163,7 @@ class Worker:
         write_summary(self._tree.paths.root, summarise(self._state.view(), skipped))
 
     def _hello(self) -> Hello:
-        return Hello(
-            self._birth.identity, self._birth.nonce, os.getpid(), self._state.seq, BUILD
-        )
+        return Hello(self._birth.identity, self._birth.nonce, os.getpid(), self._state.seq, BUILD)
 
     # --- orders
 

@@ -40,4 +40,3 @@ class Kit(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, type[Tool]]
     provider: Callable[[FrozenModelBinding], Provider]
     room: Callable[[CallId], Room]
-

@@ -25,7 +25,6 @@ from ipc.fold import ApprovalState, CallState, OpenRun, SessionView, TurnEntry, 
 from ipc.ids import AttemptId
 from workers.run.history import will_run
 
-
 _ENDS: Final[dict[FinishReason, str]] = {
     "refused": "the model refused to answer; say it differently",
     "error": "the model's turn ended in an error",
@@ -145,9 +144,7 @@ def closing(
 
 def _withdrawn(approval: ApprovalState) -> tuple[Payload, ...]:
     approval_id = approval.request.approval_id
-    decision = FinalDecision(
-        outcome="cancelled", source="system", reason_code="request_cancelled"
-    )
+    decision = FinalDecision(outcome="cancelled", source="system", reason_code="request_cancelled")
     return (
         ApprovalCancelled(approval_id=approval_id, reason_code="request_cancelled"),
         ApprovalFinalized(approval_id=approval_id, decision=decision),

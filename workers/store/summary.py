@@ -1,9 +1,10 @@
 """The metadata of a session as its worker keeps it: derived from the fold, written at run ends."""
 
 from ipc.disk.log import LogRead
-from ipc.disk.metadata import SKIPPED_MAX, Metadata, SkippedEvent, write_metadata
+from ipc.disk.metadata import SKIPPED_MAX, Metadata, write_metadata
 from ipc.disk.paths import SessionPaths
 from ipc.fold import SessionView
+from ipc.methods.records import SkippedEvent
 from ipc.seams.fs import REAL, Fs
 
 
@@ -30,7 +31,7 @@ def summarise(state: SessionView, skipped: tuple[SkippedEvent, ...] = ()) -> Met
 def skipped_of(read: LogRead) -> tuple[SkippedEvent, ...]:
     """The lines that opening a session passed over, at most SKIPPED_MAX of them."""
     notes = read.skipped[:SKIPPED_MAX]
-    return tuple(SkippedEvent(seq=note.seq, reason=note.reason) for note in notes)
+    return tuple(SkippedEvent(seq=note.seq or 0, reason=note.reason) for note in notes)
 
 
 def write_summary(where: SessionPaths, metadata: Metadata, fs: Fs = REAL) -> bool:

@@ -49,6 +49,7 @@ def add(
         cwd_identity=NO_CWD,
         status="completed",
         title=title,
+        title_updated_seq=0,
         last_event_seq=9,
         last_activity="2025-01-01T00:00:00.000Z",
         creation_selection=SELECTION,

@@ -28,7 +28,7 @@ def test_a_summary_says_what_a_listing_shows_and_is_read_back(tmp_path: Path) ->
     assert summary.last_activity == "2026-01-02T03:04:05.000Z"
     assert summary.origin == CREATED.origin
     assert summary.revisions == CREATED.revisions
-    assert [skipped.seq for skipped in summary.skipped_events] == [None]
+    assert [skipped.seq for skipped in summary.skipped_events] == [0]
 
 
 def test_a_disk_that_refuses_costs_the_cache_only(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_socket_is_refused(tmp_path: Path) -> None:
             publish(str(tmp_path / "s"), b"", "s")
 
 
-@pytest.mark.parametrize("which", ["self", "thread-self", str(os.getpid())])
+@pytest.mark.parametrize("which", ["self", "thread-self", pytest.param(str(os.getpid()), id="pid")])
 def test_the_state_of_this_process_is_not_for_reading(which: str) -> None:
     with pytest.raises(ToolFailure, match="state of this program"):
         open_regular(f"/proc/{which}/environ", "environ")
