@@ -7,17 +7,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from ipc.events import (
+    DelegatedOrigin,
+    FallbackTitle,
     Payload,
     RunCancelled,
     RunFailed,
     RunStarted,
     SessionCreated,
+    SessionTitleCommitted,
     UserInputSubmitted,
     WorkerRecovered,
 )
 from ipc.faults import Fault, clean
 from ipc.fold import SessionState, SessionView, apply
 from ipc.ids import RunId, SessionId
+from workers.actor.title import excerpt
 from workers.run.desk import Kit
 from workers.run.drive import drive
 from workers.run.machine import closing
@@ -107,8 +111,27 @@ class SessionActor:
         events: list[tuple[RunId | None, Payload]] = [(None, given), (run_id, started)]
         if self.newborn is not None:
             events.insert(0, (None, self.newborn))
+        if (title := self._first_title(given, started)) is not None:
+            events.append((None, title))
         await self.log.append(events, then=None if self.newborn is None else self._publish)
         self.newborn = None
+
+    def _first_title(
+        self, given: UserInputSubmitted, started: RunStarted
+    ) -> SessionTitleCommitted | None:
+        """The excerpt that names a root until somebody or something names it better."""
+        created = self.newborn or self._state.created
+        title = excerpt(given.input)
+        unnamed = self._state.title.updated_seq == 0
+        if (
+            not unnamed
+            or title is None
+            or created is None
+            or isinstance(created.origin, DelegatedOrigin)
+        ):
+            return None
+        change = FallbackTitle(title=title)
+        return SessionTitleCommitted(input_through_seq=started.input_through_seq, change=change)
 
     async def recover(self, events: Sequence[Payload]) -> None:
         """Append what closes, or carries on, what a dead worker left open; in one append."""
