@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "run": "cookie.cli.run",
+    "sessions": "cookie.cli.sessions",
     "schema": "cookie.cli.schema",
     "demo": "cookie.cli.demo",
 }  # name -> module with a function of that name; one file a command
@@ -47,7 +48,10 @@ def shell(early: "Started | None") -> None:
     wanted = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
     for name, module in wanted.items():
         command = getattr(importlib.import_module(module), name)
-        app.command(name=name, hidden=name in HIDDEN)(command)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name=name, hidden=name in HIDDEN)(command)
     app(obj=early)
 
 

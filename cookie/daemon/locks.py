@@ -170,7 +170,7 @@ def open_existing(
     """
     tree = workspace.tree(root)
     if not tree.directory.is_dir():
-        raise NoSuchSession(root, cwd, _whereabouts(workspace, root))
+        raise NoSuchSession(root, cwd, whereabouts(workspace, root))
     return TreeLock(root, tree, tree, take(tree, fs), instance, fs)
 
 
@@ -198,6 +198,19 @@ def take(tree: TreePaths, fs: Fs = REAL) -> int:
             raise
         fs.close(fd)  # the file was removed or replaced between open and flock
     raise LockLost(root=name, tries=TAKE_TRIES_MAX)
+
+
+def delete(tree: TreePaths, fs: Fs = REAL) -> None:
+    """Delete a published tree for good; raises ForeignOwner, NoSuchSession or OSError.
+
+    Under its lock, and out of the way by one rename first: whoever comes now finds no session,
+    and not half of one.
+    """
+    fd = take(tree, fs)
+    try:
+        _bury(tree, fs)
+    finally:
+        fs.close(fd)
 
 
 def sweep_unborn(workspace: WorkspacePaths, fs: Fs = REAL) -> int:
@@ -276,7 +289,7 @@ def _sweep_one(tree: TreePaths, fs: Fs) -> bool:
 
 
 def _bury(tree: TreePaths, fs: Fs) -> None:
-    """Delete a tree nobody published. The caller holds its lock."""
+    """Delete a tree. The caller holds its lock."""
     workspace = WorkspacePaths(tree.directory.parent)
     dead = workspace.dead(os.urandom(8).hex())
     fs.rename(tree.directory, dead.directory)  # from here on nobody can open it by its name
@@ -297,7 +310,7 @@ def _empty(directory: Path, spared: str | None, fs: Fs) -> None:
             fs.unlink(path)
 
 
-def _whereabouts(workspace: WorkspacePaths, root: SessionId) -> str:
+def whereabouts(workspace: WorkspacePaths, root: SessionId) -> str:
     """Which other workspace has the tree, or that none has."""
     sessions = workspace.directory.parent
     try:
