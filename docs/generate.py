@@ -279,7 +279,7 @@ def protocol_page() -> str:
 
 def methods_part(words: Words, told: set[type[Struct]]) -> list[str]:
     """The two tables of what travels between a client and the daemon, and their shapes."""
-    methods = importlib.import_module("ipc.methods")
+    methods = importlib.import_module("ipc.methods.table")
     lines = ["## Methods: clients and the daemon", ""]
     lines += [f"JSON-RPC 2.0, protocol {methods.PROTOCOL_VERSION} (compared exactly), with the"]
     lines += [f"extensions {', '.join(f'`{name}`' for name in methods.EXTENSIONS)} (marked +).", ""]

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from ipc.events import StoredEvent
-from ipc.methods import METHODS, NOTIFICATIONS
+from ipc.methods.table import METHODS, NOTIFICATIONS
 from ipc.orders import Birth, Down, Up
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -1,6 +1,7 @@
 """One headless run: this process supervises the one worker, and shows what it says."""
 
 import asyncio
+import gc
 import os
 import shlex
 import signal
@@ -11,29 +12,26 @@ import msgspec
 from msgspec import Struct
 
 from cookie.cli import exits, verdict
-from cookie.cli.advice import explain
-from cookie.cli.early import Started, abandon, start_worker
+from cookie.cli.advice import STDERR, explain, readable, say
+from cookie.cli.early import Spare, Started, abandon
 from cookie.cli.live import Live
 from cookie.cli.output import Output, OutputBroken
 from cookie.cli.record import Recorder
 from cookie.cli.setup import Setup, prepare
+from cookie.cli.verdict import Verdict
 from cookie.daemon.roster import ONE_LIFE
 from cookie.daemon.supervisor import Supervisor, WorkerLost
 from ipc.content import user_text
 from ipc.faults import Fault
 from ipc.ids import RunId, SessionId, new_client_id
-from ipc.methods import (
-    RunCancelParams,
-    RunStartParams,
-    RunStartResult,
-    RunSteerParams,
-    SessionCreateParams,
-    event_of,
-)
-from ipc.rules import PermissionMode
+from ipc.methods.notify import event_of
+from ipc.methods.runs import RunCancelParams, RunStartParams, RunStartResult, RunSteerParams
+from ipc.methods.sessions import SessionCreateParams
+from ipc.rules import MODES, PermissionMode
 
 CANCEL_PATIENCE_S: Final = 10.0  # from a cancel to its terminal event; then the worker is killed
 CLOSE_S: Final = 5.0
+DESCRIPTORS_MIN: Final = 32  # of ours; a worker begins with fewer open than we
 INTERRUPTS_TO_KILL: Final = 2
 INTERRUPTS_TO_LEAVE: Final = 3
 REASON_USER: Final = "user"
@@ -70,12 +68,30 @@ class NothingToResume(Fault):
         self.args = (f"session {session} has no open run to go on with: give a prompt",)
 
 
-def main(order: Order, early: Started | None) -> int:
-    """Run it; the exit code of spec 1.1. What goes wrong is said in one line on stderr."""
-    worker = None
+class NotBegun(Fault):
+    """The run was cancelled before it was one."""
+
+    code = "not_begun"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
+        self.args = (f"{verdict.cancelled(reason)}, before the run began",)
+
+
+def main(order: Order, spare: Spare) -> int:
+    """Run it; the exit code of spec 1.1. What goes wrong is said in one line on stderr.
+
+    Until a worker has the session nothing is written: an output file keeps what it held, and JSON
+    has no record. From then on the summary is the last record, however it ends.
+    """
+    # Turned off in `app`: what the imports made stays, so no collection need look at it.
+    gc.freeze()
+    gc.enable()
+    output = worker = None
     try:
-        worker = early or start_worker()
-        output = Output(order.output_file)
+        output = Output(order.output_file, silent=order.output == "none")
+        worker = spare.take()
+        _check_descriptors()
         setup = prepare(
             data_dir=order.data_dir,
             resume=order.resume,
@@ -87,24 +103,40 @@ def main(order: Order, early: Started | None) -> int:
             max_turns=order.max_turns,
         )
     except (Fault, OSError) as trouble:
-        say(explain(trouble))
-        if worker is not None:
-            abandon(worker)
-        usage = isinstance(trouble, Fault) and trouble.code in verdict.USAGE_CODES
-        return exits.USAGE_ERROR if usage else exits.SETUP
+        return _no_set_up(trouble, output, worker)
     return asyncio.run(_carry_out(order, setup, output, worker))
 
 
-async def _carry_out(order: Order, setup: Setup, output: Output, worker: Started) -> int:
-    return await _Headless(order, setup, output).run(worker)
-
-
-def say(line: str) -> None:
-    """One line for the person; stderr may be closed, and then there is nobody to tell."""
+def _check_descriptors() -> None:
+    """Raise OSError when they run out: ZeroMQ would not tell us but abort the process."""
+    taken: list[int] = []
     try:
-        os.write(2, f"cookie: {line}\n".encode(errors="replace"))
-    except OSError:
-        return
+        taken.extend(os.dup(STDERR) for _ in range(DESCRIPTORS_MIN))
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
+async def _carry_out(order: Order, setup: Setup, output: Output, worker: Started) -> int:
+    try:
+        run = _Headless(order, setup, output)
+    except (Fault, OSError) as trouble:  # no room for a socket, no descriptor left
+        setup.incarnation.close()
+        return _no_set_up(trouble, output, worker)
+    if order.permission_mode == "auto_approve_y":
+        say("auto-approve-y: nothing judges the calls yet; what must be asked for is allowed")
+    return await run.run(worker)
+
+
+def _no_set_up(trouble: Fault | OSError, output: Output | None, worker: Started | None) -> int:
+    """Say it and leave everything as it was found."""
+    say(explain(trouble))
+    if worker is not None:
+        abandon(worker)
+    if output is not None:
+        output.undo()
+    usage = isinstance(trouble, Fault) and trouble.body().code in verdict.USAGE_CODES
+    return exits.USAGE_ERROR if usage else exits.SETUP
 
 
 class _Headless:
@@ -118,11 +150,16 @@ class _Headless:
         self._recorder = Recorder(output, order.output, stream=order.stream, verbose=order.verbose)
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._live = Live(self._recorder.state, verbose=order.verbose)
         self._supervisor = Supervisor(
-            setup.incarnation, "run", on_emit=self._on_emit, policy=ONE_LIFE
+            setup.incarnation,
+            "run",
+            on_emit=self._on_emit,
+            policy=ONE_LIFE,
+            wedged_after_s=setup.wedged_after_s,
         )
+        self._live = Live(self._recorder.state, verbose=order.verbose, hold=self._holds)
         self._run_id: RunId | None = None
+        self._shows = False  # a worker has the session: what it says is the output
         self._interrupts = 0
         self._reason: str | None = None  # why the run is to be cancelled
         self._flushing = False
@@ -131,30 +168,43 @@ class _Headless:
 
     async def run(self, worker: Started) -> int:
         """From the birth of the worker to the exit code; the worker is gone when this returns."""
-        # Not the loop's own handlers: this one is also called while a slow reader blocks a write.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        self._take_signals()
         timer = self._loop.call_later(self._order.timeout_s, self._cancel, REASON_TIMEOUT)
         try:
             code = await self._carry(worker)
         finally:
             timer.cancel()
             self._live.close()
-            await self._supervisor.close(CLOSE_S)
+            ended = await self._supervisor.close(CLOSE_S)
+        if not ended:  # ZeroMQ would not, and would hold up the interpreter's own end
+            os._exit(code)
         return code
+
+    def _take_signals(self) -> None:
+        # Not the loop's own handlers: this one is also called while a slow reader blocks a write.
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(signal.SIGHUP, self._on_signal)
 
     async def _carry(self, worker: Started) -> int:
         try:
             ready = await self._supervisor.open(self._setup.tree, worker)
+            self._show()
             await self._begin(ready.live_runs)
             await self._until_over()
-            return self._finish()
         except WorkerLost as lost:
             return self._lost(lost)
         except (Fault, OSError) as trouble:
-            self._live.close()
-            say(explain(trouble))
-            return exits.SETUP
+            return self._failed(trouble)
+        return self._finish()
+
+    def _show(self) -> None:
+        if not self._shows:
+            self._output.begin()
+            self._shows = True
+        if self._order.verbose:
+            say(f"session {self._root}")
 
     async def _begin(self, live: tuple[RunId, ...]) -> None:
         """Go on with the run the worker resumed, or start one."""
@@ -162,11 +212,16 @@ class _Headless:
         if live:
             self._run_id = live[0]
             self._recorder.watch(run_id=live[0])
-            if prompt is not None:
+            self._shown()
+            if self._reason is not None:
+                self._send_cancel()
+            elif prompt is not None:
                 await self._ask(
                     "run.steer", RunSteerParams(run_id=live[0], input=user_text(prompt))
                 )
             return
+        if self._reason is not None:
+            raise NotBegun(self._reason)
         if prompt is None:
             raise NothingToResume(self._root)
         if self._setup.tree.fresh:
@@ -205,10 +260,17 @@ class _Headless:
             return
         event = self._recorder.take(event_of(body))
         self._live.follow(event.payload)
+        self._shown()
+
+    def _shown(self) -> None:
+        """What follows from having shown something: it is written, and the run may be over.
+
+        Also when a run becomes ours: the worker may have ended it before we knew its name.
+        """
         if self._output.waiting and not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
-        if self._recorder.ended is not None:
+        if self._recorder.ended is not None and not self._over.done():
             self._over.set_result(None)
 
     def _flush(self) -> None:
@@ -216,7 +278,7 @@ class _Headless:
         if self._broken is not None:
             self._output.drop()
             return
-        if self._order.stream:
+        if self._output.on_terminal:
             self._live.print_above()
         try:
             self._output.flush()
@@ -224,11 +286,16 @@ class _Headless:
             self._broken = broken
             self._cancel(REASON_OUTPUT)
 
+    def _holds(self) -> bool:
+        """Whether the live line would stand in the middle of a line of the answer."""
+        return self._output.on_terminal and self._recorder.midline
+
     # --- what ends it
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._interrupts += 1
         if self._interrupts >= INTERRUPTS_TO_LEAVE:
+            self._live.print_above()
             os._exit(128 + number)
         if self._interrupts >= INTERRUPTS_TO_KILL:
             self._supervisor.kill(self._root)
@@ -261,43 +328,88 @@ class _Headless:
     # --- what is left to say
 
     def _finish(self) -> int:
+        """The run recorded its end."""
         recorder = self._recorder
-        self._live.close()
-        ended = recorder.ended
-        assert ended is not None, "the run is over without an end"
-        try:
-            if self._broken is None:
-                recorder.finish(self._root)
-                self._output.close()
-        except OutputBroken as broken:
-            self._broken = broken
+        assert recorder.ended is not None, "the run is over without an end"
+        came_to = verdict.judge(recorder.ended, recorder.state)
+        self._write_end(came_to)
         if self._broken is not None:
-            say(f"{self._broken}; the session is kept: {self._resume_line()}")
-            return exits.SETUP
-        code = verdict.exit_code(ended)
-        if code == exits.PERMISSION:
-            say(verdict.permission_advice(recorder.state))
-        elif (trouble := verdict.trouble(ended)) is not None:
-            say(trouble)
-        return code
+            kept = f"what was done is kept: {self._show_line()}"
+            say(f"{self._broken}; {kept}")
+            return came_to.exit_code or exits.FAILED  # an answer nobody got is not a success
+        if came_to.exit_code == exits.PERMISSION:
+            say(came_to.error or "")
+        elif came_to.error is not None:
+            say(f"{readable(came_to.error)}; go on with: {self._resume_line()} 'go on'")
+        return came_to.exit_code
 
     def _lost(self, lost: WorkerLost) -> int:
-        self._live.close()
-        say(f"the worker of this run is gone: {lost.cause}")
-        if self._setup.tree.workspace.tree(self._root).directory.exists():
-            say(f"what it did is kept; go on with: {self._resume_line()}")
+        """The worker died before the run ended, of itself or because it did not stop."""
+        cause = readable(lost.cause)
+        if self._reason is None:
+            error = f"the worker of this run is gone: {cause}"
+            came_to = Verdict("failed", exits.FAILED, error)
         else:
-            say("it had not begun; run the command again")
-        try:
-            if self._broken is None:
-                self._recorder.lost(self._root, lost.cause)
-                self._output.close()
-        except OutputBroken as broken:
-            say(str(broken))
-        return exits.FAILED
+            error = f"{verdict.cancelled(self._reason)}; its worker is gone: {cause}"
+            came_to = Verdict("interrupted", exits.CANCELLED, error)
+        if self._order.output == "json":
+            self._show()
+        self._write_end(came_to)
+        say(f"{error}; {self._what_is_left()}")
+        if self._broken is not None:
+            say(str(self._broken))
+        return came_to.exit_code
 
-    def _resume_line(self) -> str:
-        words = ["cookie", "run", "--resume-session", self._root]
+    def _failed(self, trouble: Fault | OSError) -> int:
+        """The worker lives and refused, or could not even be given the session."""
+        code = exits.CANCELLED if isinstance(trouble, NotBegun) else exits.SETUP
+        error = explain(trouble, self._setup.tree.data_dir)
+        self._write_end(Verdict("cancelled" if code == exits.CANCELLED else "failed", code, error))
+        begun = self._setup.tree.fresh and self._is_kept()
+        say(f"{error}; {self._what_is_left()}" if begun else error)
+        return code
+
+    def _write_end(self, came_to: Verdict) -> None:
+        """The last of the output, unless it is broken or never began; may break it."""
+        self._live.close()
+        if not self._shows:
+            self._output.undo()
+        elif self._broken is None:
+            try:
+                self._recorder.finish(self._root, came_to)
+                self._output.close()
+            except OutputBroken as broken:
+                self._broken = broken
+
+    def _is_kept(self) -> bool:
+        return self._setup.tree.workspace.tree(self._root).directory.exists()
+
+    def _what_is_left(self) -> str:
+        if self._is_kept():
+            return f"what it did is kept; go on with: {self._resume_line()}"
+        return "it had not begun; run the command again"
+
+    def _show_line(self) -> str:
+        words = ["cookie", "sessions", "show", self._root]
         if self._order.data_dir is not None:
             words += ["--data-dir", self._order.data_dir]
+        return shlex.join(words)
+
+    def _resume_line(self) -> str:
+        """The command that goes on with the session, by the model and under the rules of this one.
+
+        Neither is the session's own: without them it would stop at the first thing to ask for.
+        """
+        order = self._order
+        words = ["cookie", "run", "--resume-session", self._root]
+        for flag, value in (
+            ("--model", order.model),
+            ("--agent", order.agent),
+            ("--data-dir", order.data_dir),
+        ):
+            words += [flag, value] if value is not None else []
+        if order.permission_mode != MODES[0]:
+            words += ["--permission-mode", order.permission_mode.replace("_", "-")]
+        if order.allowed_tools:
+            words += ["--allowed-tools", ",".join(order.allowed_tools)]
         return shlex.join(words)

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Final
 
 from cookie.cli import status
+from cookie.cli.advice import one_line
 from ipc.events import (
     AttemptAbandoned,
     Event,
@@ -14,6 +16,7 @@ from ipc.events import (
     TextDelta,
     ToolCallStarted,
     ToolCallTerminated,
+    ToolPresentation,
     WorkerRecovered,
 )
 from ipc.fold import SessionState
@@ -25,14 +28,19 @@ COLUMNS: Final = 80
 class Live:
     """Follows a run's events; draws at most ten times a second and only on a terminal."""
 
-    def __init__(self, state: SessionState, *, verbose: bool) -> None:
+    def __init__(
+        self, state: SessionState, *, verbose: bool, hold: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`hold` says when the line's place is taken by something that must stay."""
         self._state = state
         self._verbose = verbose
-        self._draws = not verbose and os.isatty(STDERR)
+        self._hold = hold
+        dumb = os.environ.get("TERM", "dumb") == "dumb"  # it would show our escapes as text
+        self._draws = not (verbose or dumb) and os.isatty(STDERR)
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._doing = "starting"
-        self._drawn = False
+        self._drawn = ""  # what stands there now
         self._timer: asyncio.TimerHandle | None = None
         if self._draws:
             self._tick()
@@ -43,15 +51,15 @@ class Live:
         if doing is not None:
             self._doing = doing
         elif isinstance(event, ToolCallStarted):
-            self._doing = event.presentation.title
+            self._doing = _call(event.presentation)
         if self._verbose and (line := _told(event)) is not None:
-            _write(f"cookie: {line}\n")
+            _write(f"cookie: {one_line(line)}\n")
 
     def print_above(self) -> None:
         """Erase the line, so that something else can be printed where it stands."""
         if self._drawn:
             _write(status.ERASE)
-            self._drawn = False
+            self._drawn = ""
 
     def close(self) -> None:
         """Erase the line for good."""
@@ -61,21 +69,24 @@ class Live:
         self.print_above()
 
     def _tick(self) -> None:
+        self._timer = self._loop.call_later(status.REFRESH_S, self._tick)
+        if not self._hold() and (text := self._line()) != self._drawn:
+            _write(status.ERASE + text)
+            self._drawn = text
+
+    def _line(self) -> str:
         try:
             columns = os.get_terminal_size(STDERR).columns
         except OSError:
             columns = COLUMNS
         total = self._state.usage.total
-        text = status.line(
+        return status.line(
             turn=len(self._state.turns) + 1,
             doing=self._doing,
             tokens=total.input_tokens + total.output_tokens,
             elapsed_s=self._loop.time() - self._begun,
             columns=columns or COLUMNS,
         )
-        _write(status.ERASE + text)
-        self._drawn = True
-        self._timer = self._loop.call_later(status.REFRESH_S, self._tick)
 
 
 _DOING: Final[dict[type[Event], str]] = {
@@ -83,6 +94,11 @@ _DOING: Final[dict[type[Event], str]] = {
     TextDelta: "writing",
     ReasoningDelta: "thinking",
 }
+
+
+def _call(shown: ToolPresentation) -> str:
+    argument = shown.primary_argument or ""
+    return shown.title if argument in shown.title else f"{shown.title} {argument}"
 
 
 def _told(event: Event) -> str | None:
@@ -97,7 +113,7 @@ def _told(event: Event) -> str | None:
         case AttemptAbandoned():
             return "the attempt came to nothing"
         case ToolCallStarted():
-            return f"call: {event.presentation.title}"
+            return f"call: {_call(event.presentation)}"
         case ToolCallTerminated(error=None):
             return f"call {event.outcome}"
         case ToolCallTerminated(error=error) if error is not None:

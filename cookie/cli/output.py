@@ -1,7 +1,12 @@
 """Where a headless run's output goes: stdout or a file, as text, as JSONL, or nowhere."""
 
+import contextlib
+import errno
 import os
+import select
+import stat
 import sys
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -10,6 +15,19 @@ from ipc.faults import Fault
 
 RECORD_PREFIX: Final = b'{"type":"event","event":'
 RECORD_SUFFIX: Final = b"}\n"
+STDOUT: Final = "stdout"
+NO_FD: Final = -1
+
+# What a terminal would obey in a model's words (hazard 64): C0 but newline and tab, DEL, C1, and
+# what turns the direction of text. A carriage return is part of a line's end or a way to hide one.
+_OBEYED: Final = {
+    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd"),
+    **dict.fromkeys((0x061C, 0x200E, 0x200F), "\ufffd"),
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"),
+    ord("\n"): "\n",
+    ord("\t"): "\t",
+    ord("\r"): None,
+}
 
 
 class OutputBroken(Fault):
@@ -23,31 +41,59 @@ class OutputBroken(Fault):
 
 
 class Output:
-    """Bytes out, whole, in order; blocks while the reader is slow, and so slows the run."""
+    """Bytes out, whole, in order; blocks while the reader is slow, and so slows the run.
 
-    def __init__(self, path: str | None) -> None:
-        """Open `path`, or stdout without one; raises OutputBroken at once if that can't work."""
-        self._where = "stdout" if path is None else path
+    A file is opened at once, so that one that can't be written is told before anything runs. What
+    was in it goes when `begin` says that a run does; `undo` leaves everything as it was found.
+    """
+
+    def __init__(self, path: str | None, *, silent: bool = False) -> None:
+        """Open `path`, or stdout without one; raises OutputBroken if that can't work."""
+        self._path = path
+        self._where = path or STDOUT
         self._waiting: list[bytes] = []
-        try:
-            if path is None:
-                self._fd = os.dup(sys.__stdout__.fileno() if sys.__stdout__ else 1)
-            else:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-                self._fd = os.open(path, flags, 0o666)
-        except ValueError:
-            raise OutputBroken("the output file", OSError(0, "its path holds a NUL byte")) from None
-        except OSError as error:
-            raise OutputBroken(self._where, error) from None
+        self._made = False
+        self._fd = NO_FD
+        if not silent:
+            try:
+                self._fd = self._open()
+            except OSError as error:
+                raise OutputBroken(self._where, error) from None
+        self.on_terminal = self._fd != NO_FD and os.isatty(self._fd)
+
+    def _open(self) -> int:
+        if self._path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+            with contextlib.suppress(FileExistsError):
+                fd = os.open(self._path, flags | os.O_EXCL, 0o666)
+                self._made = True
+                return fd
+            return os.open(self._path, flags, 0o666)
+        if sys.__stdout__ is None:  # fd 1 is /dev/null by now, which would take it all
+            raise OSError(errno.EBADF, "it is closed; use --output-file FILE or --output none")
+        return os.dup(sys.__stdout__.fileno())
+
+    def begin(self) -> None:
+        """A run begins: what the file held is not the output of this one."""
+        if self._path is not None and stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.ftruncate(self._fd, 0)
+
+    def undo(self) -> None:
+        """Nothing ran: close, and remove the file if we made it."""
+        self._waiting.clear()
+        self._shut()
+        if self._made and self._path is not None:
+            with contextlib.suppress(OSError):
+                Path(self._path).unlink()
 
     @property
     def waiting(self) -> bool:
         """Whether something was put and not flushed."""
         return bool(self._waiting)
 
-    def put(self, data: bytes) -> None:
-        """Add bytes; `flush` writes them."""
-        self._waiting.append(data)
+    def put(self, text: str) -> None:
+        """Add text; `flush` writes it. On a terminal, without what a terminal obeys."""
+        self._waiting.append((text.translate(_OBEYED) if self.on_terminal else text).encode())
 
     def event(self, line: bytes) -> None:
         """Add one event record around the event's own bytes."""
@@ -63,17 +109,31 @@ class Output:
         self._waiting.clear()
         try:
             while data:
-                data = data[os.write(self._fd, data) :]
+                data = data[self._write(data) :]
         except OSError as error:
             raise OutputBroken(self._where, error) from None
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:  # whoever shares the pipe with us made it so
+            poll = select.poll()
+            poll.register(self._fd, select.POLLOUT)
+            poll.poll()
+            return 0
 
     def drop(self) -> None:
         """Forget what waits: nobody reads it any more."""
         self._waiting.clear()
 
     def close(self) -> None:
-        """Flush and close; raises OutputBroken."""
+        """Flush and close; raises OutputBroken. Safe to repeat."""
         try:
             self.flush()
         finally:
-            os.close(self._fd)
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._fd != NO_FD:
+            fd, self._fd = self._fd, NO_FD
+            os.close(fd)

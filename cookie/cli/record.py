@@ -5,9 +5,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from cookie.cli import verdict
 from cookie.cli.output import Output
-from cookie.cli.verdict import Ended, Summary
+from cookie.cli.verdict import Ended, Summary, Verdict, cancellation
 from ipc.events import (
     RunCancelled,
     RunCompleted,
@@ -20,7 +19,8 @@ from ipc.events import (
 )
 from ipc.fold import Rollup, SessionState, apply
 from ipc.ids import CallId, ClientId, RunId, SessionId
-from ipc.methods import Stream, UsageRollup, UsageTotals
+from ipc.methods.records import UsageRollup, UsageTotals
+from ipc.methods.runs import Stream
 
 PICO: Final = 10**12
 _ENDS: Final = (RunCompleted, RunFailed, RunCancelled, RunInterrupted)
@@ -47,7 +47,7 @@ class Recorder:
         self._text = shape == "text"
         self._stream = stream
         self._verbose = verbose
-        self._streamed = False  # the last thing printed was streamed text
+        self.midline = False  # streamed text stands on a line that is not ended
         self._offsets: dict[CallId, int] = {}
         self._early: list[tuple[StoredEvent, bytes]] = []
         self._client_id: ClientId | None = None
@@ -75,23 +75,21 @@ class Recorder:
             self._early.append((event, line))
         return event
 
-    def summary(self, session_id: SessionId, lost: str | None = None) -> Summary:
-        """The last record; `lost` = the cause of death of a worker that recorded no end."""
+    def summary(self, session_id: SessionId, verdict: Verdict) -> Summary:
+        """The last record; `verdict` is also of a run that nobody recorded the end of."""
         ended = self.ended
-        if ended is None:
-            ended = RunFailed(error=f"the worker is gone: {lost}")
         finalized = [a.finalized for a in self.state.approvals.values() if a.finalized is not None]
         return Summary(
             session_id=session_id,
             run_id=self.run_id,
-            status=verdict.status(ended),
-            exit_code=verdict.exit_code(ended),
+            status=verdict.status,
+            exit_code=verdict.exit_code,
             turns=len(self.state.turns),
             approval_rejections=sum(f.decision.outcome == "rejected" for f in finalized),
             event_recoveries=0,
-            cancellation=verdict.cancellation(ended),
+            cancellation=None if ended is None else cancellation(ended),
             final_text=self.final_text,
-            error=verdict.trouble(ended),
+            error=verdict.error,
             usage=_rollup(self.state),
         )
 
@@ -100,19 +98,15 @@ class Recorder:
         """The answer; empty unless the run completed."""
         return (self.ended.final_text or "") if isinstance(self.ended, RunCompleted) else ""
 
-    def finish(self, session_id: SessionId) -> None:
+    def finish(self, session_id: SessionId, verdict: Verdict) -> None:
         """Write what comes last: the summary, or the answer unless it was streamed."""
         if self._json:
-            self._output.record(self.summary(session_id))
-        elif self._text and isinstance(self.ended, RunCompleted) and not self._stream:
+            self._output.record(self.summary(session_id, verdict))
+        elif self._text and not self._stream:
             self._output.put(_ended_line(self.final_text))
-        elif self._streamed:
-            self._output.put(b"\n")
-
-    def lost(self, session_id: SessionId, cause: str) -> None:
-        """Write what comes last when the worker died before the run ended."""
-        if self._json:
-            self._output.record(self.summary(session_id, cause))
+        elif self.midline:
+            self._output.put("\n")
+            self.midline = False
 
     def _found(self, run_id: RunId | None) -> None:
         self.run_id = run_id
@@ -132,11 +126,12 @@ class Recorder:
                 self._tool_output(payload)
         elif self._stream:
             if type(payload) is TextDelta:
-                self._output.put(payload.text.encode())
-                self._streamed = not payload.text.endswith("\n")
-            elif self._streamed:
-                self._output.put(b"\n")
-                self._streamed = False
+                if payload.text:
+                    self._output.put(payload.text)
+                    self.midline = not payload.text.endswith("\n")
+            elif self.midline:
+                self._output.put("\n")
+                self.midline = False
 
     def _tool_output(self, progress: ToolCallProgress) -> None:
         chunk = progress.output_chunk
@@ -151,8 +146,8 @@ class Recorder:
         )
 
 
-def _ended_line(text: str) -> bytes:
-    return text.encode() + (b"" if text.endswith("\n") else b"\n")
+def _ended_line(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"
 
 
 def _rollup(state: SessionState) -> UsageRollup:

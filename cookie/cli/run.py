@@ -1,8 +1,6 @@
 """`cookie run`: one prompt, headless. This file knows the flags; `headless` drives the run."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -13,10 +11,27 @@ if TYPE_CHECKING:
 
 MODES: Final = ("auto-approve", "auto-approve-n", "auto-approve-y", "ask", "yolo")
 OUTPUTS: Final = ("text", "json", "none")
-STDIN: Final = "-"
-PROMPT_BYTES_MAX: Final = 2 * 1024 * 1024
 TIMEOUT_S: Final = 600
 MAX_TURNS: Final = 100
+LIMIT_MAX: Final = 1_000_000_000
+
+# More words than one are taken, so that a prompt without quotes gets an answer that helps.
+CONTEXT: Final[dict[str, Any]] = {"allow_extra_args": True}
+
+
+class BadUsage(typer.BadParameter):
+    """Words that don't go together: click's usage lines, then ours as it stands."""
+
+    def format_message(self) -> str:
+        """The message without click's preface."""
+        return self.message
+
+
+def _limit(given: str | int) -> int:  # an int: our own default comes by here too
+    text = str(given)
+    if text.isdecimal() and text.isascii() and 1 <= int(text[:11]) <= LIMIT_MAX:
+        return int(text)
+    raise typer.BadParameter(f"{text!r} is not a whole number from 1 to {LIMIT_MAX}")
 
 
 def run(
@@ -25,43 +40,64 @@ def run(
         str | None, typer.Argument(help="What to do; `-` reads it from stdin.", metavar="PROMPT")
     ] = None,
     prompt_option: Annotated[
-        str | None, typer.Option("-p", "--prompt", help="The prompt as an option.")
+        str | None,
+        typer.Option("-p", "--prompt", metavar="PROMPT", help="The same, as an option."),
     ] = None,
     prompt_file: Annotated[
-        str | None, typer.Option("-f", "--prompt-file", help="Read the prompt from a file.")
+        str | None,
+        typer.Option("-f", "--prompt-file", metavar="FILE", help="Read it from a file."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option("-m", "--model", metavar="PROVIDER/MODEL", help="Who answers."),
     ] = None,
-    agent: Annotated[str | None, typer.Option("-a", "--agent", help="Which agent runs.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("-a", "--agent", metavar="NAME", help="Which agent runs.")
+    ] = None,
     permission_mode: Annotated[
         str,
-        typer.Option(help=f"What happens to a call that must be asked for: {', '.join(MODES)}."),
+        typer.Option(
+            metavar="MODE",
+            help=f"What happens to a call that must be asked for: {', '.join(MODES)}.",
+        ),
     ] = MODES[0],
     allowed_tools: Annotated[
         list[str] | None,
-        typer.Option(help="Allow these tools; repeat, or separate by commas: read,write,bash."),
+        typer.Option(
+            metavar="TOOLS",
+            help="Allow these; repeat, or separate by commas: read,write,bash.",
+        ),
     ] = None,
     resume_session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with this session.")
+        str | None,
+        typer.Option(metavar="SESSION", help="Go on with it: its id or how its title begins."),
     ] = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with this folder's newest session.")
     ] = False,
     data_dir: Annotated[
-        str | None, typer.Option(help="Where sessions and config live (~/.cookie-agent).")
+        str | None,
+        typer.Option(metavar="DIR", help="Where sessions and config.toml are (~/.cookie-agent)."),
     ] = None,
     max_turns: Annotated[
-        int, typer.Option(min=1, help="Stop after this many model turns.")
+        int, typer.Option(metavar="N", parser=_limit, help="Stop after this many model turns.")
     ] = MAX_TURNS,
-    timeout: Annotated[int, typer.Option(min=1, help="Stop after this many seconds.")] = TIMEOUT_S,
+    timeout: Annotated[
+        int, typer.Option(metavar="SECONDS", parser=_limit, help="Stop after so long.")
+    ] = TIMEOUT_S,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help=f"{', '.join(OUTPUTS)} (text).")
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="|".join(OUTPUTS),
+            help="The answer (default), a JSON record a line, or nothing.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     output_file: Annotated[
-        str | None, typer.Option(help="Write the output to this file instead of stdout.")
+        str | None,
+        typer.Option(metavar="FILE", help="Write the output there; emptied when a run begins."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what happens.")] = False,
     stream: Annotated[
@@ -70,16 +106,32 @@ def run(
 ) -> None:
     """Run one prompt and print the answer.
 
-    Exit codes: 0 done, 1 failed, 2 bad usage, 3 stopped by a permission, 4 cancelled, 5 not set up.
+    Exit codes: 0 done, 1 failed, 2 bad usage, 3 stopped by a permission, 4 cancelled or
+    interrupted, 5 not set up.
     """
-    from cookie.cli import headless  # noqa: PLC0415 - `cookie --help` needs none of it
-
+    if ctx.args:
+        _wrong(f"the prompt is one argument, put it in quotes: {ctx.args[0]!r} is left over")
+    sources = {"PROMPT": prompt, "--prompt": prompt_option, "--prompt-file": prompt_file}
+    _full("--prompt-file", prompt_file)
+    _full("--model", model)
+    _full("--agent", agent)
+    _full("--resume-session", resume_session)
+    _full("--data-dir", data_dir)
+    _full("--output-file", output_file)
+    if resume_session is not None and continue_:
+        _wrong("--continue and --resume-session can't both choose the session")
+    _check_sources(sources, resuming=continue_ or resume_session is not None)
     shape = _output_shape(output, json=json, stream=stream, output_file=output_file)
+    mode = _mode(permission_mode)
+
+    from cookie.cli import headless  # noqa: PLC0415 - `cookie --help` needs none of it
+    from cookie.cli.early import Spare  # noqa: PLC0415
+
     order = headless.Order(
-        prompt=_prompt(prompt, prompt_option, prompt_file, resuming=resume_session is not None),
+        prompt=_prompt(sources),
         model=model,
         agent=agent,
-        permission_mode=_mode(permission_mode),
+        permission_mode=mode,
         allowed_tools=_tools(allowed_tools or []),
         resume=resume_session,
         newest=continue_,
@@ -91,21 +143,31 @@ def run(
         verbose=verbose,
         stream=stream,
     )
-    if resume_session is not None and continue_:
-        raise typer.BadParameter("--continue and --resume-session can't both choose the session")
-    raise typer.Exit(headless.main(order, ctx.obj))
+    raise typer.Exit(headless.main(order, ctx.obj or Spare(None)))
+
+
+def _wrong(message: str) -> NoReturn:
+    raise BadUsage(message)
+
+
+def _full(flag: str, value: str | None) -> None:
+    """A value that was given is one: a script's unset variable is not."""
+    if value is not None and not value.strip():
+        _wrong(f"{flag} is empty: give it a value or leave it out")
+    if value is not None and "\0" in value:
+        _wrong(f"{flag} has a NUL character in it")
 
 
 def _output_shape(output: str | None, *, json: bool, stream: bool, output_file: str | None) -> str:
     if json and output is not None:
-        raise typer.BadParameter("--json and --output say the same thing: give one of them")
-    shape = "json" if json else output or OUTPUTS[0]
+        _wrong("--json and --output say the same thing: give one of them")
+    shape = "json" if json else output if output is not None else OUTPUTS[0]
     if shape not in OUTPUTS:
-        raise typer.BadParameter(f"--output is one of {', '.join(OUTPUTS)}, not {shape!r}")
+        _wrong(f"--output is one of {', '.join(OUTPUTS)}, not {shape!r}")
     if shape == "none" and output_file is not None:
-        raise typer.BadParameter("--output none writes nothing, so --output-file has no use")
+        _wrong("--output none writes nothing, so --output-file has no use")
     if stream and shape != "text":
-        raise typer.BadParameter("--stream prints text as it comes; --json has the same as events")
+        _wrong("--stream prints text as it comes; --json has the same as events")
     return shape
 
 
@@ -115,57 +177,40 @@ def _mode(text: str) -> "PermissionMode":
     try:
         return parse_mode(text)
     except BadMode:
-        raise typer.BadParameter(
-            f"--permission-mode is one of {', '.join(MODES)}, not {text!r}"
-        ) from None
+        _wrong(f"--permission-mode is one of {', '.join(MODES)}, not {text!r}")
 
 
 def _tools(given: list[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for part in given for name in part.split(",") if name.strip())
+    names = tuple(name.strip() for part in given for name in part.split(",") if name.strip())
+    if given and not names:
+        _wrong("--allowed-tools is empty: name tools or leave it out")
+    return names
 
 
-def _prompt(
-    positional: str | None, option: str | None, file: str | None, *, resuming: bool
-) -> str | None:
-    """The prompt from the one source that was given; stdin is read only when asked for."""
-    given = [source for source in (positional, option, file) if source is not None]
-    if not given and resuming:
-        return None
-    if len(given) != 1:
-        raise typer.BadParameter(
-            "give the prompt once: as an argument, with --prompt, or with --prompt-file"
-            if given
-            else "there is no prompt: cookie run 'what to do' (or - for stdin, or -f FILE)"
-        )
-    if given[0] == STDIN:
-        text = _decode(sys.stdin.buffer.read(PROMPT_BYTES_MAX + 1), "stdin")
-    elif file is not None:
-        text = _read(file)
-    else:
-        text = given[0]
-    if not text.strip():
-        raise typer.BadParameter("the prompt is empty")
-    return text
+def _check_sources(sources: dict[str, str | None], *, resuming: bool) -> None:
+    used = [name for name, value in sources.items() if value is not None]
+    if len(used) > 1:
+        _wrong(f"give the prompt once, not as {' and '.join(used)}")
+    if not used and not resuming:
+        _wrong("there is no prompt: cookie run 'what to do' (or - for stdin, or -f FILE)")
 
 
-def _read(file: str) -> str:
-    try:
-        with Path(file).open("rb") as opened:
-            data = opened.read(PROMPT_BYTES_MAX + 1)
-    except ValueError:
-        raise typer.BadParameter("--prompt-file: a path can't hold a NUL byte") from None
-    except OSError as failed:
-        typer.echo(f"cookie: can't read the prompt from {file}: {failed.strerror}", err=True)
-        raise typer.Exit(exits.SETUP) from None
-    return _decode(data, file)
+def _prompt(sources: dict[str, str | None]) -> str | None:
+    """The prompt from the one source that was given; None without one."""
+    from cookie.cli import prompt  # noqa: PLC0415
+    from cookie.cli.advice import say  # noqa: PLC0415
 
-
-def _decode(data: bytes, source: str) -> str:
-    if len(data) > PROMPT_BYTES_MAX:
-        raise typer.BadParameter(f"the prompt in {source} is over {PROMPT_BYTES_MAX} bytes")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as bad:
-        raise typer.BadParameter(
-            f"the prompt in {source} is not UTF-8 text (byte {bad.start})"
-        ) from None
+    for name, value in sources.items():
+        if value is None:
+            continue
+        said_here = name != "--prompt-file" and value != prompt.STDIN
+        try:
+            if said_here:
+                return prompt.given(value)
+            return prompt.from_stdin() if value == prompt.STDIN else prompt.from_file(value)
+        except prompt.BadPrompt as bad:
+            if said_here:
+                _wrong(str(bad))
+            say(str(bad))  # the command line is right; what it points at is not
+            raise typer.Exit(exits.SETUP) from None
+    return None

@@ -7,20 +7,53 @@ from typing import Final
 
 from msgspec import Struct
 
-from cookie.config.secrets import surroundings, tool_environment
+from cookie.config.agents import load_agents
+from cookie.config.secrets import Surroundings, surroundings, tool_environment
 from cookie.config.settings import load_settings
 from cookie.daemon.instance import Incarnation, Places, enter, instance_dir
-from cookie.daemon.listing import find
+from cookie.daemon.listing import find, selection_of
 from cookie.daemon.listing import newest as newest_of
 from cookie.daemon.supervisor import TreeOrder
 from cookie.models.compile import Selection, build_plan
 from ipc.disk.paths import workspace_paths
 from ipc.events import RunSelection
+from ipc.faults import Fault
 from ipc.ids import new_session_id
 from ipc.plan import encode_plan
 from ipc.rules import PermissionMode
 
 INSTANCE: Final = "run"  # all `cookie run` of a data directory; each has an incarnation of its own
+
+
+class NoHome(Fault):
+    """Nothing says where this person's data directory is."""
+
+    code = "no_home"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.args = ("there is no home directory to keep sessions in: give one with --data-dir",)
+
+
+class NoFolder(Fault):
+    """The current directory was removed under us."""
+
+    code = "no_folder"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.args = ("the current directory is gone: cd to one that is there",)
+
+
+class PathNotText(Fault):
+    """A path that JSON can't hold, so no log and no plan could name it."""
+
+    code = "path_not_text"
+
+    def __init__(self, what: str, path: str) -> None:
+        shown = os.fsencode(path).decode(errors="replace")
+        super().__init__(what=what, path=shown)
+        self.args = (f"the {what} has a name that is not UTF-8: {shown}; rename it",)
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -29,6 +62,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     tree: TreeOrder
     selection: RunSelection
     incarnation: Incarnation
+    wedged_after_s: float
 
 
 def prepare(
@@ -38,29 +72,31 @@ def prepare(
     newest: bool,
     model: str | None,
     agent: str | None,
+    variant: str | None = None,
+    preset: str | None = None,
     permission_mode: PermissionMode,
     allowed_tools: Sequence[str],
     max_turns: int,
 ) -> Setup:
     """Read the config and find the tree; raises a Fault that a person can act on, or OSError."""
-    around = surroundings(data_dir)
-    cwd = os.path.realpath(Path.cwd())
+    around, cwd = _around(data_dir), _folder()
     settings = load_settings(around.data_dir, Path(cwd))
+    workspace = workspace_paths(around.data_dir, cwd)
+    root = new_session_id()
+    before: RunSelection | None = None
+    if resume is not None or newest:
+        root = find(workspace, cwd, resume) if resume else newest_of(workspace, cwd).session_id
+        before = selection_of(workspace, root)
     plan = build_plan(
         settings,
-        Selection(model=model, agent=agent),
+        Selection(model=model, variant=variant, agent=agent, preset=preset, before=before),
+        authored=load_agents(around.data_dir, Path(cwd)),
         permission_mode=permission_mode,
         allowed_tools=allowed_tools,
         max_turns=max_turns,
         env=tool_environment(pass_env=settings.workers.pass_env),
     )
     assert plan.default_selection is not None, "build_plan chose no model and said nothing"
-    workspace = workspace_paths(around.data_dir, cwd)
-    root = new_session_id()
-    if resume is not None:
-        root = find(workspace, cwd, resume)
-    elif newest:
-        root = newest_of(workspace, cwd).session_id
     places = Places(around.runtime_dir, around.temporary, around.uid)
     return Setup(
         tree=TreeOrder(
@@ -73,5 +109,32 @@ def prepare(
             plan=encode_plan(plan),
         ),
         selection=plan.default_selection,
+        wedged_after_s=settings.workers.wedged_after_s(),
         incarnation=enter(instance_dir(places, around.data_dir, INSTANCE)),
     )
+
+
+def _around(data_dir: str | None) -> Surroundings:
+    try:
+        around = surroundings(data_dir)
+    except RuntimeError:  # pathlib's word for a home that neither $HOME nor the system knows
+        raise NoHome from None
+    if not around.data_dir.is_absolute():
+        raise NoHome
+    _text("data directory", str(around.data_dir))
+    return around
+
+
+def _folder() -> str:
+    try:
+        return _text("current directory", os.path.realpath(Path.cwd()))
+    except FileNotFoundError:
+        raise NoFolder from None
+
+
+def _text(what: str, path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise PathNotText(what, path) from None
+    return path

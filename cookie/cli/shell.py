@@ -9,7 +9,7 @@ import typer
 from ipc import VERSION
 
 if TYPE_CHECKING:
-    from cookie.cli.early import Started
+    from cookie.cli.early import Spare
 
 COMMANDS: Final = {
     "run": "cookie.cli.run",
@@ -31,8 +31,8 @@ Examples:
 """
 
 
-def shell(early: "Started | None") -> None:
-    """Read the command line and carry it out; `early` is a worker that is starting already."""
+def shell(spare: "Spare | None") -> None:
+    """Read the command line and carry it out; `spare` is a worker that is starting already."""
     app = typer.Typer(
         name="cookie",
         help="A coding agent whose sessions are never lost.",
@@ -47,12 +47,14 @@ def shell(early: "Started | None") -> None:
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     wanted = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
     for name, module in wanted.items():
-        command = getattr(importlib.import_module(module), name)
+        room = importlib.import_module(module)
+        command = getattr(room, name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(name=name, hidden=name in HIDDEN)(command)
-    app(obj=early)
+            settings = getattr(room, "CONTEXT", None)
+            app.command(name=name, hidden=name in HIDDEN, context_settings=settings)(command)
+    app(obj=spare)
 
 
 def _root(

@@ -1,11 +1,14 @@
 """What a headless run came to: its exit code, and the summary that is always the last record."""
 
-from typing import Final, Literal
+import shlex
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 from cookie.cli import exits
+from cookie.models.compile import WHOLE
 from ipc.events import (
+    PreparedOperationIdentity,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -13,17 +16,20 @@ from ipc.events import (
 )
 from ipc.fold import SessionState
 from ipc.ids import RunId, SessionId
-from ipc.methods import UsageRollup
+from ipc.methods.records import UsageRollup
 
 Ended = RunCompleted | RunFailed | RunCancelled | RunInterrupted
+Status = Literal["completed", "failed", "cancelled", "interrupted"]
 Cancellation = Literal["permission", "user"]
 
-# Faults of a command line that can be seen to be wrong before anything is started.
+# Faults of words that are wrong wherever they are said. A name that is well-formed and not known
+# here (a model, an agent, a session) is a matter of the set-up instead.
 USAGE_CODES: Final = frozenset({"bad_id", "bad_allowed_tool", "bad_permission_mode"})
 
 # Reasons of run_cancelled and run_interrupted that mean something to a script.
 REASON_PERMISSION: Final = "permission"
 REASON_BUDGET: Final = "budget"
+_LIMITS: Final = {"timeout": "--timeout", "max_turns": "--max-turns"}
 
 
 class Summary(Struct, frozen=True, kw_only=True, tag_field="type", tag="summary"):
@@ -31,7 +37,7 @@ class Summary(Struct, frozen=True, kw_only=True, tag_field="type", tag="summary"
 
     session_id: SessionId
     run_id: RunId | None
-    status: Literal["completed", "failed", "cancelled", "interrupted"]
+    status: Status
     exit_code: int
     turns: int
     approval_rejections: int
@@ -42,32 +48,28 @@ class Summary(Struct, frozen=True, kw_only=True, tag_field="type", tag="summary"
     usage: UsageRollup
 
 
-def exit_code(ended: Ended) -> int:
-    """The process's exit code for a terminal event (spec 1.1)."""
+class Verdict(NamedTuple):
+    """What a run came to; `error` is one line on why it did not complete."""
+
+    status: Status
+    exit_code: int
+    error: str | None
+
+
+def judge(ended: Ended, state: SessionState) -> Verdict:
+    """What a terminal event means for a script and for a person (spec 1.1)."""
     match ended:
         case RunCompleted():
-            return exits.COMPLETED
-        case RunFailed():
-            return exits.FAILED
+            return Verdict("completed", exits.COMPLETED, None)
+        case RunFailed(error=error):
+            return Verdict("failed", exits.FAILED, error)
         case RunCancelled(reason=reason) if reason == REASON_PERMISSION:
-            return exits.PERMISSION
-        case RunCancelled(reason=reason) if reason == REASON_BUDGET:
-            return exits.BUDGET
-        case RunCancelled() | RunInterrupted():
-            return exits.CANCELLED
-
-
-def status(ended: Ended) -> Literal["completed", "failed", "cancelled", "interrupted"]:
-    """The run's status as the summary names it."""
-    match ended:
-        case RunCompleted():
-            return "completed"
-        case RunFailed():
-            return "failed"
-        case RunCancelled():
-            return "cancelled"
-        case RunInterrupted():
-            return "interrupted"
+            return Verdict("cancelled", exits.PERMISSION, permission_advice(state))
+        case RunCancelled(reason=reason):
+            code = exits.BUDGET if reason == REASON_BUDGET else exits.CANCELLED
+            return Verdict("cancelled", code, cancelled(reason))
+        case RunInterrupted(reason=reason):
+            return Verdict("interrupted", exits.CANCELLED, _because("interrupted", reason))
 
 
 def cancellation(ended: Ended) -> Cancellation | None:
@@ -77,27 +79,35 @@ def cancellation(ended: Ended) -> Cancellation | None:
     return "permission" if ended.reason == REASON_PERMISSION else "user"
 
 
-def trouble(ended: Ended) -> str | None:
-    """One line on why a run did not complete; None when it did."""
-    match ended:
-        case RunCompleted():
-            return None
-        case RunFailed(error=error):
-            return error
-        case RunCancelled(reason=reason):
-            return f"cancelled: {reason or 'no reason given'}"
-        case RunInterrupted(reason=reason):
-            return f"interrupted: {reason or 'no reason given'}"
+def cancelled(reason: str | None) -> str:
+    """One line on a run that was told to stop, and the flag that would have let it go on."""
+    flag = _LIMITS.get(reason or "")
+    return _because("cancelled", reason) + (f" (raise {flag} to allow more)" if flag else "")
 
 
 def permission_advice(state: SessionState) -> str:
     """One line on what was not allowed, and the flags that would allow it."""
     for approval in reversed(state.approvals.values()):
+        if approval.finalized is None or approval.finalized.decision.outcome == "approved":
+            continue
         operation = approval.request.operation
         label = f" {operation.label!r}" if operation.label else ""
         return (
             f"stopped: {operation.tool}{label} must be asked for and nobody can answer here; "
-            f"allow it with --allowed-tools {operation.action}, or everything with "
-            "--permission-mode yolo"
+            f"allow it with {_allowing(operation)}--permission-mode yolo"
         )
     return "stopped by a permission"
+
+
+def _allowing(operation: PreparedOperationIdentity) -> str:
+    """The --allowed-tools that lets a call pass, if there is one."""
+    name: str = operation.action
+    if name == "skill":
+        name = f"skill:{operation.label}"
+    elif name not in WHOLE:
+        return ""
+    return f"--allowed-tools {shlex.quote(name)}, or everything with "
+
+
+def _because(what: str, reason: str | None) -> str:
+    return f"{what}: {reason or 'no reason given'}"

@@ -1,16 +1,32 @@
-"""The agents of a workspace: for now the built-in `default` one, exactly as spec 1.9 has it."""
+"""The agents of a workspace: documents of two layers and their presets, and the built-in one."""
 
 import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
-from ipc.events.base import AGENT_SNAPSHOT_SCHEMA, AgentSnapshot, FallbackEntry
+from cookie.config.documents import AgentDocument, BadDocument
+from ipc.events.base import (
+    AGENT_SNAPSHOT_SCHEMA,
+    AgentSnapshot,
+    DelegationPolicy,
+    DocumentSource,
+    FallbackEntry,
+)
 from ipc.faults import Fault
-from ipc.ids import AgentId, Fingerprint
+from ipc.ids import AgentId, BadId, Fingerprint, PresetName, parse_preset_name
 from ipc.rules import Action, Effect, Rule
 
 DEFAULT: Final = AgentId("default")
+PRIMARY: Final = AgentId("primary")
+FOLDER: Final = "agents"
+CONTEXT_FILE: Final = "AGENTS.md"  # context for runs, no agent document
+DEPTH_CEILING: Final = 3  # `[delegation] max_depth`
+ENTRIES_MAX: Final = 1024  # of one folder of documents
 
 # Ordinary rules, in the order that decides a tie. `*?*` is any path at all: a rule of its own for
 # calls that have one, less exact than every other.
@@ -77,6 +93,130 @@ class NoSuchAgent(Fault):
         self.args = (f"there is no agent {agent[:80]!r}; there is: {', '.join(known)}",)
 
 
+class NotRootRunnable(Fault):
+    """An agent was asked for that a root session can't have."""
+
+    code = "no_such_agent"
+
+    def __init__(self, document: AgentDocument) -> None:
+        super().__init__(agent=document.agent)
+        why = "is not enabled" if not document.enabled else f"is a {document.mode} agent"
+        self.args = (f"the agent {document.agent!r} {why}, so no root session runs it",)
+
+
+class NoSuchPreset(Fault):
+    """A preset was asked for that no folder defines."""
+
+    code = "no_such_preset"
+
+    def __init__(self, preset: str, known: tuple[str, ...]) -> None:
+        super().__init__(preset=ascii(preset[:80]))
+        there = f"there is: {', '.join(known)}" if known else "there are none"
+        self.args = (f"there is no preset {preset[:80]!r}; {there}",)
+
+
+Documents = Mapping[AgentId, AgentDocument]
+
+
+class Agents(Struct, frozen=True, kw_only=True):
+    """Every document of a workspace: the shared set, and what each preset replaces and adds."""
+
+    shared: dict[AgentId, AgentDocument] = {}
+    presets: dict[PresetName, dict[AgentId, AgentDocument]] = {}
+
+    def effective(self, preset: str | None = None) -> Documents:
+        """The set that a run sees, in the order of ids; raises NoSuchPreset."""
+        if preset is None:
+            return dict(sorted(self.shared.items()))
+        own = self.presets.get(PresetName(preset))
+        if own is None:
+            raise NoSuchPreset(preset, tuple(sorted(self.presets)))
+        return dict(sorted({**self.shared, **own}.items()))
+
+
+def load_agents(data_dir: Path, cwd: Path) -> Agents:
+    """Read and check the documents of both layers, selected or not; raises BadDocument.
+
+    A workspace document replaces the user's of the same id as a whole. Each set that a preset
+    makes is checked for itself.
+    """
+    shared: dict[AgentId, AgentDocument] = {}
+    presets: dict[PresetName, dict[AgentId, AgentDocument]] = {}
+    user, workspace = data_dir / FOLDER, cwd / ".cookie-agent" / FOLDER
+    layers: list[tuple[DocumentSource, Path]] = [("user", user)]
+    if os.path.realpath(user) != os.path.realpath(workspace):
+        layers.append(("workspace", workspace))
+    for source, folder in layers:
+        for path in _entries(folder):
+            if path.is_dir():
+                name = _preset_name(path)
+                presets.setdefault(name, {}).update(_folder(path, source))
+            elif (document := _document(path, source)) is not None:
+                shared[document.agent] = document
+    agents = Agents(shared=shared, presets=presets)
+    for preset in (None, *presets):
+        _check_targets(agents.effective(preset))
+    return agents
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - an error names the folder
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as no:
+        raise BadDocument(folder, f"can't be read: {os.strerror(no.errno or 0)}") from None
+    if len(names) > ENTRIES_MAX:
+        raise BadDocument(folder, f"has more than {ENTRIES_MAX} entries")
+    # Hidden files are an editor's or a file manager's, and nobody's agent.
+    return [folder / name for name in names if not name.startswith(".")]
+
+
+def _folder(folder: Path, source: DocumentSource) -> dict[AgentId, AgentDocument]:
+    found: dict[AgentId, AgentDocument] = {}
+    for path in _entries(folder):
+        if path.is_dir():
+            raise BadDocument(path, "presets are one level deep; move its documents up")
+        if (document := _document(path, source)) is not None:
+            found[document.agent] = document
+    return found
+
+
+def _document(path: Path, source: DocumentSource) -> AgentDocument | None:
+    if path.name == CONTEXT_FILE:
+        return None
+    if path.suffix != ".md":
+        raise BadDocument(path, "only agent documents (<id>.md) and presets (folders) belong here")
+    from cookie.config.frontmatter import read_document  # noqa: PLC0415 - YAML, where it is needed
+
+    return read_document(path, source)
+
+
+def _preset_name(path: Path) -> PresetName:
+    try:
+        return parse_preset_name(path.name)
+    except BadId:
+        reason = "a preset's name has lower-case letters, digits and single hyphens, at most 64"
+        raise BadDocument(path, reason) from None
+
+
+def _check_targets(documents: Documents) -> None:
+    """Each agent that a `delegate` rule names and does not deny must be there and take work."""
+    for document in documents.values():
+        for rule in document.permissions:
+            if rule.action != "delegate" or rule.effect == "deny" or set("*?") & set(rule.resource):
+                continue
+            target = documents.get(AgentId(rule.resource))
+            if target is None or not target.takes_delegation:
+                why = "there is no such agent" if target is None else "it takes no delegation"
+                reason = f"names {rule.resource!r}, and {why}"
+                key = f"permissions.delegate.{rule.resource}"
+                raise BadDocument(Path(document.path), reason, key=key)
+
+
+# --- snapshots ---------------------------------------------------------------------------------
+
+
 def default_agent(chain: tuple[FallbackEntry, ...]) -> AgentSnapshot:
     """The synthesized agent, bound to the models of `chain`."""
     document = [DEFAULT_DESCRIPTION, DEFAULT_PROMPT, DEFAULT_RULES, chain]
@@ -95,17 +235,64 @@ def default_agent(chain: tuple[FallbackEntry, ...]) -> AgentSnapshot:
     )
 
 
-def agents(chain: tuple[FallbackEntry, ...]) -> tuple[AgentSnapshot, ...]:
-    """Every agent of the workspace."""
-    return (default_agent(chain),)
+def snapshot(document: AgentDocument, documents: Documents) -> AgentSnapshot:
+    """A document as a run is told of it. Its prompt is the body, which other rooms add to."""
+    return AgentSnapshot(
+        schema=AGENT_SNAPSHOT_SCHEMA,
+        agent=document.agent,
+        description=document.description,
+        mode=document.mode,
+        document_source=document.source,
+        composed_prompt=document.body,
+        document_fingerprint=_fingerprint(msgspec.json.encode(document)),
+        prompt_fingerprint=_fingerprint(document.body.encode()),
+        permissions=document.permissions,
+        fallback_chain=document.models,
+        selected_suffix_start=0,
+        delegation=_delegation(document, documents),
+        max_output_tokens=document.limits.max_output_tokens,
+        agent_md=document.agent_md,
+    )
 
 
-def choose(known: tuple[AgentSnapshot, ...], wanted: str | None) -> AgentSnapshot:
-    """The agent that was asked for, or the first a root session may have; raises NoSuchAgent."""
-    for agent in known:
-        if agent.agent == wanted or (wanted is None and agent.mode in {"primary", "all"}):
-            return agent
-    raise NoSuchAgent(wanted or "default", tuple(agent.agent for agent in known))
+def snapshots(
+    documents: Documents, default_chain: tuple[FallbackEntry, ...]
+) -> tuple[AgentSnapshot, ...]:
+    """Every enabled agent of a set; the built-in one when no other can be a root's."""
+    made = tuple(snapshot(one, documents) for one in documents.values() if one.enabled)
+    if any(document.runs_as_root for document in documents.values()):
+        return made
+    return (default_agent(default_chain), *made)
+
+
+def choose(
+    documents: Documents, known: tuple[AgentSnapshot, ...], wanted: str | None
+) -> AgentSnapshot:
+    """The agent that was asked for; else `primary`, else the first that may run as a root.
+
+    Raises NoSuchAgent or NotRootRunnable.
+    """
+    roots = {one.agent: one for one in known if one.mode in {"primary", "all"}}
+    if wanted is None:
+        return roots.get(PRIMARY) or next(iter(roots.values()))
+    if (found := roots.get(AgentId(wanted))) is not None:
+        return found
+    if (document := documents.get(AgentId(wanted))) is not None:
+        raise NotRootRunnable(document)
+    raise NoSuchAgent(wanted, tuple(roots))
+
+
+def _delegation(document: AgentDocument, documents: Documents) -> DelegationPolicy | None:
+    rules = [rule for rule in document.permissions if rule.action == "delegate"]
+    targets = tuple(
+        other.agent
+        for other in documents.values()
+        if other.takes_delegation
+        and any(rule.effect != "deny" and rule.matches(other.agent) for rule in rules)
+    )
+    if not targets:
+        return None
+    return DelegationPolicy(targets=targets, effective_depth_ceiling=DEPTH_CEILING)
 
 
 def _fingerprint(data: bytes) -> Fingerprint:

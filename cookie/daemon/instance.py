@@ -132,6 +132,11 @@ def enter(directory: Path, fs: Fs = REAL) -> Incarnation:
                 return Incarnation(path, alive, fs)
         except (BlockingIOError, FileNotFoundError, FileExistsError):
             pass  # a sweeper came between our steps and took the newborn for dead
+        except OSError:
+            _remove(path, fs)
+            if alive >= 0:
+                fs.close(alive)
+            raise
         if alive >= 0:
             fs.close(alive)
     reason = f"could not make a directory of our own in {ENTER_TRIES_MAX} tries"

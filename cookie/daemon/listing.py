@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ipc.disk.metadata import BadMetadata, Metadata, is_root, read_metadata
 from ipc.disk.paths import TreePaths, WorkspacePaths
+from ipc.events.base import RunSelection
 from ipc.faults import Fault, clean
 from ipc.ids import BadId, SessionId, parse_session_id
 from ipc.seams.fs import REAL, Fs
@@ -125,6 +126,14 @@ def find(workspace: WorkspacePaths, cwd: str, text: str, fs: Fs = REAL) -> Sessi
     if len(found) > 1:
         raise Ambiguous(text, found)
     return found[0].session_id
+
+
+def selection_of(workspace: WorkspacePaths, root: SessionId, fs: Fs = REAL) -> RunSelection | None:
+    """What a session was created with, so that it goes on like that; None if nobody knows."""
+    metadata = read_metadata(workspace.tree(root).root.metadata, root, fs)
+    if metadata is None or isinstance(metadata, BadMetadata):
+        return None
+    return metadata.creation_selection
 
 
 def _root_id(name: str) -> SessionId | None:

@@ -144,17 +144,20 @@ def birth(
     prepare_workspace(fs, workspace, cwd)
     for _ in range(BIRTH_TRIES_MAX):
         new = workspace.new(os.getpid(), os.urandom(4).hex())
+        fd = -1
         try:
             fs.mkdir(new.directory)
             fd = take(new, fs)
+            root = root or new_session_id()
+            staging = workspace.staging(root)
+            fs.rename(new.directory, staging.directory)
         except (ForeignOwner, NoSuchSession):
             continue  # a sweeper came between our two steps
-        root = root or new_session_id()
-        staging = workspace.staging(root)
-        try:
-            fs.rename(new.directory, staging.directory)
         except OSError:
-            fs.close(fd)
+            with contextlib.suppress(OSError):  # a sweeper finds what is left
+                _bury(new, fs)
+            if fd >= 0:
+                fs.close(fd)
             raise
         return TreeLock(root, staging, workspace.tree(root), fd, instance, fs)
     raise LockLost(directory=str(workspace.directory), tries=BIRTH_TRIES_MAX)

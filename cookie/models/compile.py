@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from cookie.config import agents as agents_of
+from cookie.config.agents import Agents
 from cookie.config.settings import REHEARSAL, CustomProvider, Settings
 from ipc.events.base import (
     AgentSnapshot,
@@ -20,6 +21,7 @@ from ipc.faults import Fault
 from ipc.ids import (
     BASE_VARIANT,
     ModelKey,
+    PresetName,
     ProviderId,
     Revision,
     VariantName,
@@ -29,11 +31,12 @@ from ipc.plan import ModelRetry, Plan, RunLimits, ToolOutput, fingerprint, seale
 from ipc.rules import Action, BadPattern, PermissionMode, Rule, check_pattern
 
 TOUR: Final = ModelKey(f"{REHEARSAL}/tour")
+NO_AGENTS: Final = Agents()
 UNATTENDED_TIMEOUT_MS: Final = 30_000  # spec 1.9: of a question nobody is there to answer
 KNOWN_MAX: Final = 8  # models an error names
 
 # --allowed-tools (spec 1.1): names that stand for an action, and actions that take a name.
-_WHOLE: Final[tuple[Action, ...]] = ("read", "write", "bash", "delegate", "mcp", "plugin")
+WHOLE: Final[tuple[Action, ...]] = ("read", "write", "bash", "delegate", "mcp", "plugin")
 _NAMED: Final[tuple[Action, ...]] = ("plugin", "skill")
 
 
@@ -66,7 +69,7 @@ class BadAllowedTool(Fault):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=ascii(name[:80]))
-        names = ", ".join((*_WHOLE, *(f"{action}:<name>" for action in _NAMED)))
+        names = ", ".join((*WHOLE, *(f"{action}:<name>" for action in _NAMED)))
         self.args = (f"--allowed-tools does not take {name[:80]!r}; it takes: {names}",)
 
 
@@ -76,6 +79,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     model: str | None = None  # "provider/model"
     variant: str | None = None
     agent: str | None = None
+    preset: str | None = None
+    before: RunSelection | None = None  # of the session that goes on; no error if it is gone
 
 
 def bindings(settings: Settings) -> tuple[FrozenModelBinding, ...]:
@@ -97,22 +102,26 @@ def build_plan(
     max_turns: int | None = None,
     attended: bool = False,
     env: dict[str, str] | None = None,
+    authored: Agents = NO_AGENTS,
 ) -> Plan:
     """The sealed plan of one command.
 
-    Raises NoRunnableModel, NoSuchModel, NoSuchAgent, BadAllowedTool, or BadPlan over a limit.
+    Raises NoRunnableModel, NoSuchModel, NoSuchAgent, NotRootRunnable, NoSuchPreset,
+    BadAllowedTool, or BadPlan over a limit.
     """
     models = bindings(settings)
-    chosen = _choose(models, selection)
-    agents = agents_of.agents(_chain(models, chosen))
-    agent = agents_of.choose(agents, selection.agent)
+    preset = _preset(selection, authored)
+    documents = authored.effective(preset)
+    agents = agents_of.snapshots(documents, _default_chain(models, selection))
+    agent = agents_of.choose(documents, agents, _agent(selection, agents))
+    chosen = _choose(models, selection, agent.fallback_chain)
     retry, output = settings.model_retry, settings.tool_output
     return sealed(
         Plan(
             revisions=_revisions(settings, agents, models),
             agents=agents,
             models=models,
-            default_selection=RunSelection(agent=agent.agent, model=chosen),
+            default_selection=RunSelection(agent=agent.agent, model=chosen, preset=preset),
             limits=RunLimits(max_turns=max_turns),
             model_retry=ModelRetry(
                 standard_retries=retry.standard_retries,
@@ -136,7 +145,7 @@ def overlay(allowed_tools: Sequence[str]) -> tuple[Rule, ...]:
     rules = []
     for name in allowed_tools:
         action, _, resource = name.partition(":")
-        known = _NAMED if resource else _WHOLE
+        known = _NAMED if resource else WHOLE
         if action not in known or name.endswith(":"):
             raise BadAllowedTool(name)
         try:
@@ -168,25 +177,88 @@ def _tour() -> FrozenModelBinding:
     )
 
 
-def _choose(models: Sequence[FrozenModelBinding], selection: Selection) -> ModelSelection:
+def _choose(
+    models: Sequence[FrozenModelBinding],
+    selection: Selection,
+    chain: Sequence[FallbackEntry],
+) -> ModelSelection:
+    """The model that was asked for; else the first of the agent's chain that can be called.
+
+    If none of the chain can, the first model that can at all, in its default variant (spec 1.1).
+    """
     known = [binding.model for binding in models]
-    wanted = parse_model_key(selection.model) if selection.model is not None else None
-    if wanted is None and known == [TOUR]:
-        raise NoRunnableModel
-    if wanted is not None and wanted not in known:
-        raise NoSuchModel(f"model {wanted}", known)
-    if selection.variant not in {None, BASE_VARIANT}:
-        raise NoSuchModel(f"variant {selection.variant} of {wanted or known[0]}", [BASE_VARIANT])
-    variant = VariantName(selection.variant) if selection.variant is not None else None
-    return ModelSelection(model=wanted or known[0], variant=variant)
+    variant = None if selection.variant is None else VariantName(selection.variant)
+    if selection.model is not None:
+        wanted = parse_model_key(selection.model)
+        if wanted not in known:
+            raise NoSuchModel(f"model {wanted}", known)
+        chosen = ModelSelection(model=wanted, variant=variant)
+    elif selection.before is not None and _goes_on(models, selection, chain):
+        before = selection.before.model
+        chosen = ModelSelection(model=before.model, variant=variant or before.variant)
+    else:
+        live = [entry for entry in chain if _can(models, entry.model, entry.variant)]
+        first = live[0] if live else None
+        authored = [model for model in known if model != TOUR]
+        if first is None and not authored:
+            raise NoRunnableModel
+        if first is None:
+            chosen = ModelSelection(model=authored[0], variant=variant)
+        else:
+            chosen = ModelSelection(model=first.model, variant=variant or first.variant)
+    if not _can(models, chosen.model, chosen.variant):
+        variants = [str(one.variant or BASE_VARIANT) for one in models if one.model == chosen.model]
+        raise NoSuchModel(f"variant {chosen.variant} of {chosen.model}", variants)
+    return chosen
 
 
-def _chain(
-    models: Sequence[FrozenModelBinding], chosen: ModelSelection
+def _can(
+    models: Sequence[FrozenModelBinding], model: ModelKey, variant: VariantName | None
+) -> bool:
+    wanted = None if variant == BASE_VARIANT else variant
+    return any(one.model == model and one.variant == wanted for one in models)
+
+
+def _default_chain(
+    models: Sequence[FrozenModelBinding], selection: Selection
 ) -> tuple[FallbackEntry, ...]:
     """The synthesized agent is bound to one model: the first that is available (spec 1.10)."""
-    first = models[0].model if models[0].model != TOUR else chosen.model
-    return (FallbackEntry(model=first),)
+    for binding in models:
+        if binding.model != TOUR:
+            return (FallbackEntry(model=binding.model),)
+    wanted = None if selection.model is None else parse_model_key(selection.model)
+    return (FallbackEntry(model=wanted),) if wanted == TOUR else ()
+
+
+def _goes_on(
+    models: Sequence[FrozenModelBinding], selection: Selection, chain: Sequence[FallbackEntry]
+) -> bool:
+    """Whether a session keeps its model: it can still be called, and no other agent was asked for.
+
+    Another agent brings its own chain.
+    """
+    before = selection.before
+    if before is None or not _can(models, before.model.model, before.model.variant):
+        return False
+    asked = selection.agent is not None and selection.agent != before.agent
+    return not asked or before.model.model in {entry.model for entry in chain}
+
+
+def _preset(selection: Selection, authored: Agents) -> PresetName | None:
+    """The preset asked for; else the session's, unless it is gone: then the shared agents."""
+    if selection.preset is not None:
+        return PresetName(selection.preset)
+    before = None if selection.before is None else selection.before.preset
+    return before if before in authored.presets else None
+
+
+def _agent(selection: Selection, agents: Sequence[AgentSnapshot]) -> str | None:
+    """The agent asked for; else the session's, unless it is gone: then whoever is first."""
+    if selection.agent is not None or selection.before is None:
+        return selection.agent
+    before = selection.before.agent
+    roots = {one.agent for one in agents if one.mode in {"primary", "all"}}
+    return before if before in roots else None
 
 
 def _revisions(

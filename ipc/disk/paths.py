@@ -3,9 +3,10 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from ipc.ids import SessionId
 
@@ -32,8 +33,7 @@ def workdir_key(cwd: str | os.PathLike[str]) -> str:
     return f"{workdir_hash(cwd)}-{suffix}" if suffix else workdir_hash(cwd)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPaths:
+class SessionPaths(Struct, frozen=True):
     """The files of one session, root or child, below its own directory."""
 
     directory: Path
@@ -49,8 +49,7 @@ class SessionPaths:
         return self.directory / "metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class TreePaths:
+class TreePaths(Struct, frozen=True):
     """The files of one session tree below its root's directory, whatever that is called now."""
 
     directory: Path
@@ -85,8 +84,7 @@ class TreePaths:
         return SessionPaths(self.subagents / child)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspacePaths:
+class WorkspacePaths(Struct, frozen=True):
     """The directory of one workspace below `sessions/`."""
 
     directory: Path

@@ -74,6 +74,9 @@ from ipc.events.delegation import (
     StagedSkill,
 )
 from ipc.events.inputs import (
+    AgentMdEntry,
+    AgentMdLoaded,
+    AgentMdSkipped,
     ContextRehydrated,
     DelegatedContextSeeded,
     MessageInjected,
@@ -200,6 +203,8 @@ Payload = (
     | SkillLoaded
     | SkillInvocationNoted
     | ContextRehydrated
+    | AgentMdLoaded
+    | AgentMdSkipped
     | RunStarted
     | RunCompleted
     | RunFailed
@@ -303,6 +308,9 @@ __all__ = [
     "RESPONSE_BODY_CHARS_MAX",
     "RUN_ERROR_CHARS_MAX",
     "SEQ_MAX",
+    "AgentMdEntry",
+    "AgentMdLoaded",
+    "AgentMdSkipped",
     "AgentMode",
     "AgentSnapshot",
     "ApprovalCancelled",

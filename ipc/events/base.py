@@ -156,3 +156,4 @@ class AgentSnapshot(Struct, frozen=True, kw_only=True):
     selected_suffix_start: Count
     delegation: DelegationPolicy | None = None
     max_output_tokens: Count = 0
+    agent_md: bool | None = None  # None: as the setting `[agent_md] enabled` says

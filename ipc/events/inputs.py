@@ -102,6 +102,32 @@ class SkillInvocationNoted(Event, frozen=True, kw_only=True, tag="skill_invocati
     name: str
 
 
+class AgentMdEntry(Struct, frozen=True, kw_only=True):
+    """One AGENTS.md as a run got it; `source` is its path, relative inside the workspace."""
+
+    source: str
+    text: str
+    original_bytes: Count
+    truncated: bool = False
+
+
+class AgentMdLoaded(Event, frozen=True, kw_only=True, tag="agent_md_loaded"):
+    """What the workspace tells its agents entered the history. Root sessions only, runless.
+
+    Right before the user_input_submitted of a run, when it is not what the history holds already.
+    """
+
+    entries: tuple[AgentMdEntry, ...]
+
+
+class AgentMdSkipped(Event, frozen=True, kw_only=True, tag="agent_md_skipped"):
+    """An AGENTS.md that could not be used, and why. Where an agent_md_loaded might come."""
+
+    source: str
+    reason: str
+    original_bytes: Count = 0
+
+
 class RehydratedFile(Struct, frozen=True, kw_only=True):
     """A file's text as it was when the context was filled again."""
 

@@ -1,11 +1,13 @@
 """What a session has come to: the state every reader of a log starts from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Protocol, cast
+
+from msgspec import Struct, field
 
 from ipc.content import ToolCallBlock, UserInput
 from ipc.events import (
+    AgentMdEntry,
     AgentSnapshot,
     ApprovalFinalized,
     ApprovalRequest,
@@ -56,11 +58,15 @@ PROGRESS_NOTES_MAX: Final = 64  # progress events of a running call that stay in
 Status = Literal["idle", "running", "completed", "failed", "cancelled", "interrupted"]
 
 
+# Structs and not dataclasses: those with slots take half a millisecond each to make, and two
+# processes make them at every start. What is frozen here holds records and numbers and can be in
+# no cycle, so the garbage collector need not walk it; what changes in place is left to it.
+
+
 # --- the transcript ----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class CallState:
+class CallState(Struct):
     """One tool call, from its start to its end. `ended` is None while it is open or was cut off."""
 
     call_id: CallId
@@ -76,7 +82,7 @@ class CallState:
     ended: ToolCallTerminated | None = None
     ended_seq: int | None = None
     child: SessionId | None = None
-    progress: list[ToolCallProgress] = field(default_factory=list)  # its tail, while it runs
+    progress: list[ToolCallProgress] = []  # its tail, while it runs
     stdin_bytes: int = 0
     elided: ToolOutputElided | None = None
 
@@ -91,8 +97,7 @@ class CallState:
         return self.block.arguments
 
 
-@dataclass(slots=True, frozen=True)
-class UserEntry:
+class UserEntry(Struct, frozen=True, gc=False):
     """Something a person said that the model sees; `original` is what a hook changed it from."""
 
     seq: int
@@ -101,8 +106,7 @@ class UserEntry:
     original: UserInput | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class InjectedEntry:
+class InjectedEntry(Struct, frozen=True, gc=False):
     """Something said in a person's or the model's place: a notice, a reminder, a plugin."""
 
     seq: int
@@ -111,14 +115,13 @@ class InjectedEntry:
     input: UserInput
 
 
-@dataclass(slots=True)
-class TurnEntry:
+class TurnEntry(Struct):
     """A committed turn of the model and the calls started for it, in the model's order."""
 
     seq: int
     run_id: RunId | None
     event: ModelTurnCommitted
-    calls: list[CallState] = field(default_factory=list)
+    calls: list[CallState] = []
 
     def asked(self) -> list[tuple[int, ToolCallBlock]]:
         """Every call the model asked for: (content index, block), in order."""
@@ -135,40 +138,42 @@ class TurnEntry:
         return [call for call in self.calls if call.ended is None]
 
 
-@dataclass(slots=True, frozen=True)
-class SeedEntry:
+class SeedEntry(Struct, frozen=True, gc=False):
     """What a parent's conversation gave a child to begin with."""
 
     seq: int
     turns: tuple[SeedTurn, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class SkillEntry:
+class SkillEntry(Struct, frozen=True, gc=False):
     """A skill's rendered body, put before the model."""
 
     seq: int
     event: SkillLoaded
 
 
-@dataclass(slots=True, frozen=True)
-class RehydratedEntry:
+class InstructionsEntry(Struct, frozen=True, gc=False):
+    """What the workspace's AGENTS.md files say, as a run got them."""
+
+    seq: int
+    entries: tuple[AgentMdEntry, ...]
+
+
+class RehydratedEntry(Struct, frozen=True, gc=False):
     """Files read again after a compaction."""
 
     seq: int
     files: tuple[RehydratedFile, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class CheckpointEntry:
+class CheckpointEntry(Struct, frozen=True, gc=False):
     """Where the history was replaced by a summary."""
 
     seq: int
     event: ContextCheckpointCommitted
 
 
-@dataclass(slots=True, frozen=True)
-class NoticeEntry:
+class NoticeEntry(Struct, frozen=True, gc=False):
     """Something people are shown and the model is not told."""
 
     seq: int
@@ -182,6 +187,7 @@ Entry = (
     | TurnEntry
     | SeedEntry
     | SkillEntry
+    | InstructionsEntry
     | RehydratedEntry
     | CheckpointEntry
     | NoticeEntry
@@ -191,15 +197,14 @@ Entry = (
 # --- runs --------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class OpenAttempt:
+class OpenAttempt(Struct):
     """A request to the model that is on its way; its text is gone when it is abandoned."""
 
     started: ModelAttemptStarted
     seq: int
     prepared: bool = False
-    text: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
+    text: list[str] = []
+    reasoning: list[str] = []
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -212,8 +217,7 @@ class OpenAttempt:
         return not (self.text or self.reasoning)
 
 
-@dataclass(slots=True)
-class OpenRun:
+class OpenRun(Struct):
     """The run in hand. All that its loop needs to go on is here, so that another worker can."""
 
     run_id: RunId
@@ -253,8 +257,7 @@ class OpenRun:
         return [] if self.last_turn is None else self.last_turn.unstarted()
 
 
-@dataclass(slots=True, frozen=True)
-class EndedRun:
+class EndedRun(Struct, frozen=True, gc=False):
     """A run that is over. `outcome` "interrupted" also stands for one that a revert cut short."""
 
     run_id: RunId
@@ -272,8 +275,7 @@ class EndedRun:
 # --- approvals, children, usage, title ---------------------------------------------------------
 
 
-@dataclass(slots=True)
-class ApprovalState:
+class ApprovalState(Struct):
     """One question to a person or a policy, and what came of it."""
 
     request: ApprovalRequest
@@ -284,7 +286,7 @@ class ApprovalState:
     cancelled: bool = False  # its approval_finalized is all that is missing
     finalized: ApprovalFinalized | None = None
     closed_seq: int | None = None  # finalized, cancelled, or left behind by its run
-    history: list[Event] = field(default_factory=list)  # judgements, in order
+    history: list[Event] = []  # judgements, in order
 
     @property
     def call_id(self) -> CallId:
@@ -297,8 +299,7 @@ class ApprovalState:
         return self.closed_seq is None
 
 
-@dataclass(slots=True)
-class DelegationState:
+class DelegationState(Struct):
     """A child's invocation as its parent's log tells it."""
 
     reserved: DelegationReserved
@@ -309,8 +310,7 @@ class DelegationState:
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class ChildState:
+class ChildState(Struct):
     """A child session of this one, by its latest invocation."""
 
     session_id: SessionId
@@ -321,8 +321,7 @@ class ChildState:
     total_lines: int | None = None
 
 
-@dataclass(slots=True)
-class Rollup:
+class Rollup(Struct):
     """Token and money sums of some requests. Money is pico-USD; None = one has no price."""
 
     request_count: int = 0
@@ -342,17 +341,15 @@ class Rollup:
         return self.cache_read_tokens / self.input_tokens
 
 
-@dataclass(slots=True)
-class UsageState:
+class UsageState(Struct):
     """The rollup of the visible session, whole and by model."""
 
     total: Rollup = field(default_factory=Rollup)
-    by_model: dict[ModelKey, Rollup] = field(default_factory=dict)
+    by_model: dict[ModelKey, Rollup] = {}
     last_input_tokens: int | None = None  # of the newest turn: what compaction looks at
 
 
-@dataclass(slots=True)
-class TitleState:
+class TitleState(Struct):
     """The title and who gave it: a person's word beats a generated one until it is reset."""
 
     user: Literal["none", "set", "cleared"] = "none"
@@ -371,8 +368,7 @@ class TitleState:
 # --- the whole ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class SessionState:
+class SessionState(Struct):
     """A session as its events made it. One folder owns it and changes it in place by `apply`.
 
     Everything follows a revert except what is a fact about the world and not about the
@@ -385,37 +381,37 @@ class SessionState:
     session_id: SessionId | None = None
     created: SessionCreated | None = None
 
-    entries: list[Entry] = field(default_factory=list)
-    turns: dict[int, TurnEntry] = field(default_factory=dict)  # by `model_turn_seq`
-    calls: dict[CallId, CallState] = field(default_factory=dict)
+    entries: list[Entry] = []
+    turns: dict[int, TurnEntry] = {}  # by `model_turn_seq`
+    calls: dict[CallId, CallState] = {}
     checkpoint: CheckpointEntry | None = None
-    open_calls: dict[CallId, CallState] = field(default_factory=dict)  # started, not ended
-    transforms: list[tuple[UserInput, UserInput]] = field(default_factory=list)  # (from, to)
+    open_calls: dict[CallId, CallState] = {}  # started, not ended
+    transforms: list[tuple[UserInput, UserInput]] = []  # (from, to)
 
     run: OpenRun | None = None
-    runs: dict[RunId, EndedRun] = field(default_factory=dict)
-    pending: dict[int, UserInput] = field(default_factory=dict)  # by seq, first in first out
-    internal: dict[InternalRunId, InternalAgentStarted] = field(default_factory=dict)  # open ones
+    runs: dict[RunId, EndedRun] = {}
+    pending: dict[int, UserInput] = {}  # by seq, first in first out
+    internal: dict[InternalRunId, InternalAgentStarted] = {}  # open ones
 
-    approvals: dict[ApprovalId, ApprovalState] = field(default_factory=dict)
-    waiting: dict[ApprovalId, ApprovalState] = field(default_factory=dict)  # the open ones
-    grants: dict[GrantId, TreeGrant] = field(default_factory=dict)
+    approvals: dict[ApprovalId, ApprovalState] = {}
+    waiting: dict[ApprovalId, ApprovalState] = {}  # the open ones
+    grants: dict[GrantId, TreeGrant] = {}
     overlay: PermissionOverlay | None = None
     overlay_seq: int = 0
     title: TitleState = field(default_factory=TitleState)
     usage: UsageState = field(default_factory=UsageState)
 
-    delegations: dict[InvocationId, DelegationState] = field(default_factory=dict)
-    delegation_of: dict[CallId, InvocationId] = field(default_factory=dict)
-    children: dict[SessionId, ChildState] = field(default_factory=dict)
-    client_run_ids: dict[ClientId, RunId] = field(default_factory=dict)
-    client_rename_ids: dict[ClientId, int] = field(default_factory=dict)  # to the event's seq
+    delegations: dict[InvocationId, DelegationState] = {}
+    delegation_of: dict[CallId, InvocationId] = {}
+    children: dict[SessionId, ChildState] = {}
+    client_run_ids: dict[ClientId, RunId] = {}
+    client_rename_ids: dict[ClientId, int] = {}  # to the event's seq
     turns_ever: int = 0  # the highest `model_turn_seq` so far, reverted turns included
-    response_ids: dict[ClientId, ApprovalId] = field(default_factory=dict)  # answers given
+    response_ids: dict[ClientId, ApprovalId] = {}  # answers given
     reverted_seq: int = 0  # of the last `session_reverted`
-    voided_grants: set[GrantId] = field(default_factory=set)
+    voided_grants: set[GrantId] = set()
 
-    journal: list[StoredEvent] = field(default_factory=list)  # visible events, without deltas
+    journal: list[StoredEvent] = []  # visible events, without deltas
 
     @property
     def handle(self) -> Handle | None:

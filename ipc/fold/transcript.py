@@ -2,6 +2,8 @@
 
 from ipc.content import UserInput
 from ipc.events import (
+    AgentMdLoaded,
+    AgentMdSkipped,
     ContextCheckpointCommitted,
     ContextCompactionAutoDisabled,
     ContextRehydrated,
@@ -25,6 +27,7 @@ from ipc.fold.state import (
     CheckpointEntry,
     InjectedEntry,
     NoticeEntry,
+    InstructionsEntry,
     RehydratedEntry,
     SeedEntry,
     SessionState,
@@ -134,11 +137,22 @@ def _checkpoint(state: SessionState, event: ContextCheckpointCommitted, at: Stor
         state.run.compaction_failures = 0
 
 
+@meaning(AgentMdLoaded)
+def _instructions(state: SessionState, event: AgentMdLoaded, at: StoredEvent) -> None:
+    state.entries.append(InstructionsEntry(at.seq, event.entries))
+
+
 @meaning(ContextRehydrated)
 def _rehydrated(state: SessionState, event: ContextRehydrated, at: StoredEvent) -> None:
     state.entries.append(RehydratedEntry(at.seq, event.files))
 
 
-@meaning(SkillInvocationNoted, PluginEventAdded, PluginDiagnostic, ContextCompactionAutoDisabled)
+@meaning(
+    AgentMdSkipped,
+    SkillInvocationNoted,
+    PluginEventAdded,
+    PluginDiagnostic,
+    ContextCompactionAutoDisabled,
+)
 def _shown(state: SessionState, event: Event, at: StoredEvent) -> None:
     state.entries.append(NoticeEntry(at.seq, at.run_id, event))

@@ -1,122 +1,27 @@
-"""The process seam: start a worker, learn of its end, find and kill what a tree left behind.
+"""The process seam: learn of a process's end, find and kill what a tree left behind.
 
-Imports neither subprocess nor asyncio: the CLI needs `spawn_worker` before anything else.
+How a worker is started is `ipc.seams.spawn`, since it must be had before anything else.
 """
 
 import contextlib
-import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-LIFE_FD: Final = 3  # where a worker finds its end of the life socketpair
+from ipc.seams.spawn import open_pidfd
+
 TREE_VARIABLE: Final = "COOKIE_TREE"  # every tool process carries it: `<root>:<nonce>`
 KILL_ROUNDS_MAX: Final = 50
 KILL_ROUND_PAUSE_S: Final = 0.02
 
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_FIRST_FREE_FD: Final = 10  # above every number the child's file actions write to
-
-
-# --- start
-
-
-def spawn_worker(
-    argv: Sequence[str], env: Mapping[str, str], life_fd: int, stderr_fd: int
-) -> tuple[int, int]:
-    """Start `argv` (argv[0] is a path) and return its pid and a pidfd (-1 where there are none).
-
-    In the child, fd 0 is /dev/null, fds 1 and 2 are `stderr_fd`, fd 3 is `life_fd`, and there is
-    no other: ours are close-on-exec, those our own parent left open to us are closed. Signals
-    are at their defaults and unblocked. The child leads a session of its own. Raises OSError
-    when it can't be started.
-
-    A session rather than a process group: either keeps the terminal's Ctrl-C and Ctrl-Z away,
-    but only without a controlling terminal can no tool ask for a password on /dev/tty below a
-    status line, nor be stopped by SIGTTOU.
-    """
-    life = _out_of_the_way(life_fd)
-    try:
-        stderr = _out_of_the_way(stderr_fd)
-        try:
-            pid = _posix_spawn(argv, env, life, stderr)
-        finally:
-            os.close(stderr)
-    finally:
-        os.close(life)
-    return pid, open_pidfd(pid)
-
-
-def _posix_spawn(argv: Sequence[str], env: Mapping[str, str], life: int, stderr: int) -> int:
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, stderr, 1),
-        (os.POSIX_SPAWN_DUP2, stderr, 2),
-        (os.POSIX_SPAWN_DUP2, life, LIFE_FD),
-        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable() if fd > LIFE_FD),
-    ]
-    # Python ignores SIGPIPE and a shell's `&` ignores SIGINT; neither is the worker's choice.
-    default = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-    try:
-        return os.posix_spawn(
-            argv[0],
-            list(argv),
-            env,
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=default,
-        )
-    except NotImplementedError:  # an old libc: a background process group is the next best
-        return os.posix_spawn(
-            argv[0],
-            list(argv),
-            env,
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=(),
-            setsigdef=default,
-        )
-
-
-def _inheritable() -> list[int]:
-    """Our open descriptors that an exec would keep; none where they can't be listed."""
-    found = []
-    for directory in ("/proc/self/fd", "/dev/fd"):
-        with contextlib.suppress(OSError):
-            for name in os.listdir(directory):  # noqa: PTH208 - numbers, not paths
-                with contextlib.suppress(OSError):  # the one that listed them is gone
-                    if os.get_inheritable(int(name)):
-                        found.append(int(name))
-            break
-    return found
-
-
-def _out_of_the_way(fd: int) -> int:
-    """A close-on-exec duplicate that no file action can overwrite before it is used."""
-    import fcntl  # noqa: PLC0415
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
 
 
 # --- end
-
-
-def open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when `pid` ends; -1 where the system has none."""
-    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-    if opener is None:
-        return -1
-    try:
-        return opener(pid)
-    except OSError as no:
-        if no.errno in {errno.ENOSYS, errno.EPERM, errno.EINVAL}:  # old kernel or a seccomp filter
-            return -1
-        raise
 
 
 def wait_status(pid: int, *, block: bool = False) -> int | None:

@@ -57,6 +57,8 @@ class FarSpoke:
 async def main(path: str, identity: str, nonce: str) -> int:
     """Run until told to leave; 0 if the link closed in time."""
     far = FarSpoke(path, identity, nonce)
+    # Whoever started it holds the other end of stdin: it does not outlive a killed test run.
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), far.left.set)
     await far.left.wait()
     return 0 if far.spoke.close() else 1
 

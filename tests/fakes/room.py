@@ -1,9 +1,10 @@
-"""A room for one tool call: real files, real processes, artifacts in a folder, progress in a list."""
+"""A room for one tool call: real files and processes, artifacts in a folder, progress in a list."""
 
+import asyncio
 import hashlib
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Self
 
@@ -13,6 +14,18 @@ from ipc.plan import ToolOutput
 from ipc.seams.clock import REAL, Clock
 
 ENV = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in a folder, in order."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something in the world that tells nobody when it happens; 20 s at most."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 class NoSuchArtifact(Fault):
@@ -42,7 +55,7 @@ class FolderArtifacts:
         return FolderReader(path)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self.folder)) if self.folder.exists() else []
+        return names(self.folder)
 
 
 class Context:

@@ -37,7 +37,7 @@ from ipc.orders import (
     Ready,
     Reply,
 )
-from ipc.seams import proc
+from ipc.seams import proc, spawn
 
 
 class TinyWorker:
@@ -144,7 +144,7 @@ class TinyWorker:
 
 async def main(manner: str) -> None:
     """Be born and live."""
-    life = socket.socket(fileno=proc.LIFE_FD)
+    life = socket.socket(fileno=spawn.LIFE_FD)
     select.select([life], [], [])
     birth, fds = recv_birth(life)
     if manner == "early":

@@ -28,7 +28,7 @@ from ipc.events import (
 )
 from ipc.events.codec import encode
 from ipc.ids import ModelKey, ProviderId, SecretRef
-from ipc.methods import METHODS, NOTIFICATIONS
+from ipc.methods.table import METHODS, NOTIFICATIONS
 from ipc.schema import event_schema, method_schema
 from tests.fakes.samples import all_samples, samples, stored
 
@@ -44,6 +44,7 @@ tool_call_started tool_call_executing tool_call_progress tool_call_terminated to
 tool_stdin_submitted tool_call_linked
 worker_recovered tree_adopted tree_drained tree_ended budget_paused budget_resumed lease_waited
 history_repaired
+agent_md_loaded agent_md_skipped
 delegate_queued delegate_finished delegate_finished_v2 delegate_child_terminated
 delegation_reserved delegation_started delegation_run_started delegation_run_attached
 delegation_finished

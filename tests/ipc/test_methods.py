@@ -8,24 +8,19 @@ from msgspec import Struct
 
 from ipc.faults import RPC_CODES
 from ipc.ids import ClientId, ProviderId, Revision
-from ipc.methods import (
-    EXTENSIONS,
-    METHODS,
-    NOTIFICATIONS,
+from ipc.methods.mcp import McpDefinition
+from ipc.methods.notify import (
     NOTIFY_PREFIX,
     NOTIFY_SUFFIX,
-    PROTOCOL_VERSION,
-    EventsSubscribeResult,
-    McpDefinition,
     NoEvent,
-    ProviderConnectParams,
-    RunCancelParams,
-    SessionCreateParams,
-    SubscriptionEvent,
     event_of,
     is_event,
     notification,
 )
+from ipc.methods.runs import EventsSubscribeResult, RunCancelParams, SubscriptionEvent
+from ipc.methods.runtime import ProviderConnectParams
+from ipc.methods.sessions import SessionCreateParams
+from ipc.methods.table import EXTENSIONS, METHODS, NOTIFICATIONS, PROTOCOL_VERSION
 from ipc.schema import method_schema
 from tests.ipc.test_golden import bare, pretty
 from tests.ipc.test_golden import breaks as record_breaks

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+import ipc
 from ipc.seams import clock, net, proc
 from ipc.seams.fs import REAL
+from ipc.seams.spawn import open_pidfd, spawn_worker
 from tests.fakes.clock import FakeClock
 
 # --- fs
@@ -139,7 +141,7 @@ def spawn(code: str, env: dict[str, str] | None = None) -> tuple[int, int, socke
     stderr = os.memfd_create("stderr")
     with theirs:
         argv = [sys.executable, "-c", code]
-        pid, pidfd = proc.spawn_worker(argv, env or {}, theirs.fileno(), stderr)
+        pid, pidfd = spawn_worker(argv, env or {}, theirs.fileno(), stderr)
     return pid, pidfd, ours, stderr
 
 
@@ -182,11 +184,12 @@ def test_a_life_end_and_stderr_in_the_way_of_the_childs_own_numbers_are_no_troub
     script = """
 import os, socket, sys
 from ipc.seams import proc
+from ipc.seams.spawn import spawn_worker
 os.close(0)
 ours, theirs = socket.socketpair()
 assert ours.fileno() in (0, 3) or theirs.fileno() in (0, 3)
 code = "import os; os.write(3, b'alive'); os.write(2, b'said')"
-pid, pidfd = proc.spawn_worker([sys.executable, "-c", code], {}, theirs.fileno(), 1)
+pid, pidfd = spawn_worker([sys.executable, "-c", code], {}, theirs.fileno(), 1)
 theirs.close()
 print(ours.recv(10).decode(), proc.wait_status(pid, block=True), flush=True)
 """
@@ -201,7 +204,7 @@ print(ours.recv(10).decode(), proc.wait_status(pid, block=True), flush=True)
 def test_a_program_that_is_not_there_is_an_error_of_the_start() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(FileNotFoundError):
-        proc.spawn_worker(["/nonexistent/python"], {}, theirs.fileno(), 2)
+        spawn_worker(["/nonexistent/python"], {}, theirs.fileno(), 2)
 
 
 def test_exits_are_told_in_words() -> None:
@@ -286,20 +289,30 @@ assert value.value == 1
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_process_seam_is_light_to_import() -> None:
-    script = """
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("ipc.seams.proc", {"asyncio", "subprocess", "ctypes", "socket", "msgspec"}),
+        ("ipc.seams.spawn", {"asyncio", "subprocess", "socket", "typing", "pathlib", "re"}),
+    ],
+)
+def test_a_seam_that_a_start_waits_for_is_light_to_import(module: str, heavy: set[str]) -> None:
+    script = f"""
 import sys
 before = set(sys.modules)
-import ipc.seams.proc
-heavy = {"asyncio", "subprocess", "ctypes", "socket", "msgspec"} & (set(sys.modules) - before)
-assert not heavy, heavy
+import {module}
+print(*set(sys.modules) - before)
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    # -S: what a site-packages of this machine imports at every start is not the question.
+    path = str(Path(ipc.__file__).parent.parent)
+    command = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(command, env={"PYTHONPATH": path}, check=True, capture_output=True)
+    assert not heavy & set(done.stdout.decode().split())
 
 
 def test_a_pidfd_that_cannot_be_had_is_said_by_minus_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    assert proc.open_pidfd(os.getpid()) == -1
+    assert open_pidfd(os.getpid()) == -1
 
 
 def test_no_descriptor_left_is_an_error_and_leaks_nothing() -> None:
@@ -310,7 +323,7 @@ def test_no_descriptor_left_is_an_error_and_leaks_nothing() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (11, hard))
         try:
             with pytest.raises(OSError, match=r".") as refused:
-                proc.spawn_worker([sys.executable], {}, theirs.fileno(), 2)
+                spawn_worker([sys.executable], {}, theirs.fileno(), 2)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert refused.value.errno in {errno.EMFILE, errno.EINVAL}

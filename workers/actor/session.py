@@ -1,37 +1,38 @@
 """One session: its state, its mailbox, its one open run. Nothing else appends to its log."""
 
 import asyncio
-import sys
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ipc.events import (
     DelegatedOrigin,
     FallbackTitle,
     Payload,
-    RunCancelled,
-    RunFailed,
     RunStarted,
     SessionCreated,
     SessionTitleCommitted,
     UserInputSubmitted,
     WorkerRecovered,
 )
-from ipc.faults import Fault, clean
+from ipc.faults import Fault
 from ipc.fold import SessionState, SessionView, apply
 from ipc.ids import RunId, SessionId
+from workers.actor.running import Running
 from workers.actor.title import excerpt
-from workers.run.desk import Kit
-from workers.run.drive import drive
-from workers.run.machine import closing
 from workers.store.log import LogWriter, Record
 
+if TYPE_CHECKING:
+    from workers.run.desk import Kit
+
 MAILBOX_COMMANDS_MAX: Final = 256  # a full mailbox slows its senders down; it never grows
-CLEANUP_S: Final = 2.0  # spec 1.8: tools have this long to go when a run is cancelled
-ERROR_CHARS_MAX: Final = 4096
 
 T = TypeVar("T")
+
+
+class SessionClosed(Fault):
+    """The session's worker is ending; it takes no command any more."""
+
+    code = "session_closed"
 
 
 class Outbox(Protocol):
@@ -46,8 +47,18 @@ class Outbox(Protocol):
         ...
 
 
+class _Letter:
+    """A command on its way, and who waits for what it answers."""
+
+    __slots__ = ("answer", "command")
+
+    def __init__(self, command: Callable[[], Awaitable[Any]]) -> None:
+        self.command = command
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
 class SessionActor:
-    """The desk of one session (`workers/run/desk`), and the commands that change it.
+    """The owner of one session's state, and the mailbox through which it is changed.
 
     `kit` is what runs are made from; it comes with the first plan and is replaced by later ones,
     a run keeps the one it began with.
@@ -59,22 +70,19 @@ class SessionActor:
         self.session_id = session
         self.workspace = workspace
         self.newborn: SessionCreated | None = None  # a new root until its first user message
+        self.kit: Kit | None = None
         self._state = state
         self._view = state.view()
-        self.kit: Kit | None = None
         self._log: LogWriter | None = None
         self._publish: Callable[[], None] | None = None
         self._outbox = outbox
-        self._mail: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(
-            MAILBOX_COMMANDS_MAX
-        )
-        self._run: asyncio.Task[None] | None = None
-        self._cancel_reason: str | None = None
+        self._mail: asyncio.Queue[_Letter] = asyncio.Queue(MAILBOX_COMMANDS_MAX)
+        self._closed = False
         self._tasks: asyncio.TaskGroup | None = None
-        self.run_ended = asyncio.Event()
-        self.run_ended.set()
+        self._running: Running | None = None
+        self._run: asyncio.Task[None] | None = None  # of `_running`, or of the one before it
 
-    # --- the desk
+    # --- what its runs stand on
 
     @property
     def state(self) -> SessionView:
@@ -103,12 +111,27 @@ class SessionActor:
         """The open run, as the log knows it."""
         return None if self._state.run is None else self._state.run.run_id
 
-    async def begin(self, run_id: RunId, given: UserInputSubmitted, started: RunStarted) -> None:
+    async def room(self) -> None:
+        """Wait while too much waits to be sent, and so slow the run."""
+        await self._outbox.room()
+
+    # --- what commands append
+
+    async def begin(
+        self,
+        run_id: RunId,
+        before: Sequence[Payload],
+        given: UserInputSubmitted,
+        started: RunStarted,
+    ) -> None:
         """Append an input and the run it opens; with a new root's first one the tree is published.
+
+        `before` is what enters the history ahead of the input.
 
         All or nothing: a tree that could not be published has no run.
         """
-        events: list[tuple[RunId | None, Payload]] = [(None, given), (run_id, started)]
+        events: list[tuple[RunId | None, Payload]] = [(None, one) for one in (*before, given)]
+        events.append((run_id, started))
         if self.newborn is not None:
             events.insert(0, (None, self.newborn))
         if (title := self._first_title(given, started)) is not None:
@@ -144,36 +167,55 @@ class SessionActor:
         run = self.run_id
         await self.log.append([(run, payload) for payload in payloads])
 
-    async def delta(self, payload: Payload) -> None:
-        """Write a delta of the open run; waits only when the disk or the link is behind."""
-        await self.log.delta(self.run_id, payload)
-        await self._outbox.room()
-
     # --- the mailbox
 
     async def ask(self, command: Callable[[], Awaitable[T]]) -> T:
-        """Do `command` in its turn and answer what it answers; its Fault is raised here."""
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        """Do `command` in its turn and answer what it answers; its Fault is raised here.
 
-        async def turn() -> None:
-            try:
-                result = await command()
-            except Exception as error:  # noqa: BLE001 - it belongs to who asked, not to the mailbox
-                if not answer.done():
-                    answer.set_exception(error)
-                return
-            if not answer.done():
-                answer.set_result(result)
-
-        await self._mail.put(turn)
-        return await answer
+        Who is cancelled before its turn has asked for nothing; later, it is done all the same.
+        """
+        letter = _Letter(command)
+        if self._closed:
+            raise SessionClosed(session=self.session_id)
+        await self._mail.put(letter)
+        if self._closed:  # while we waited for room
+            self._refuse(letter)
+        answer: T = await letter.answer
+        return answer
 
     async def serve(self) -> None:
         """Until cancelled: commands one after the other; the run lives and ends in this scope."""
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                command = await self._mail.get()
-                await command()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    await self._answer(await self._mail.get())
+        finally:
+            self._closed = True
+            while not self._mail.empty():
+                self._refuse(self._mail.get_nowait())
+
+    async def _answer(self, letter: _Letter) -> None:
+        if letter.answer.done():  # who asked has gone
+            return
+        try:
+            result = await letter.command()
+        except asyncio.CancelledError:
+            self._refuse(letter)
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Else the command was cancelled by what it does, and that is no reason for us to end.
+        except Exception as error:  # noqa: BLE001 - it belongs to who asked, not to the mailbox
+            if letter.answer.done():
+                return
+            letter.answer.set_exception(error)
+        else:
+            if not letter.answer.done():
+                letter.answer.set_result(result)
+
+    def _refuse(self, letter: _Letter) -> None:
+        if not letter.answer.done():
+            letter.answer.set_exception(SessionClosed(session=self.session_id))
 
     # --- the run
 
@@ -181,43 +223,30 @@ class SessionActor:
         """Let the open run go on from where the log says it is."""
         assert self._tasks is not None, "the actor is not serving"
         assert self.kit is not None, "a run needs a plan"
-        if self._run is not None and not self._run.done():
+        assert self._state.run is not None, "there is no run to go on with"
+        run_id = self._state.run.run_id
+        if self._running is not None and self._running.run_id == run_id:
             return
-        self.run_ended.clear()
-        self._cancel_reason = None
-        self._run = self._tasks.create_task(self._live(self.kit), name=f"run of {self.session_id}")
+        self._running = Running(self, run_id, self.kit)
+        # The last run's end is in the log, or this one could not have begun; its task may not
+        # have heard of it yet.
+        live = self._one_by_one(self._run, self._running)
+        self._run = self._tasks.create_task(live, name=f"run {run_id}")
 
     def cancel_run(self, reason: str) -> bool:
         """Cancel the open run; False when there is none. The first reason is the one recorded."""
-        if self._run is None or self._run.done() or self._state.run is None:
+        run, running = self._state.run, self._running
+        if run is None or running is None or running.run_id != run.run_id:
             return False
-        if self._cancel_reason is None:
-            self._cancel_reason = clean(reason, ERROR_CHARS_MAX)
-            self._run.cancel()
+        running.stop(reason)
         return True
 
-    async def _live(self, kit: Kit) -> None:
-        try:
-            await drive(self, kit)
-        except asyncio.CancelledError:
-            if self._cancel_reason is None:
-                raise  # the scope is torn down without a reason to record: the log stays open
-            await self._close(RunCancelled(reason=self._cancel_reason))
-        except Fault as fault:
-            if self.log.broken is not None:
-                raise  # nothing can be recorded any more: the worker stops, recovery closes it
-            await self._close(RunFailed(error=clean(str(fault), ERROR_CHARS_MAX)))
-        except Exception as bug:  # noqa: BLE001 - a bug in a run ends that run, never the session
-            # Its whole story goes to the worker's stderr, which its supervisor keeps.
-            traceback.print_exception(bug, file=sys.stderr)
-            what = clean(f"internal error: {type(bug).__name__}: {bug}", ERROR_CHARS_MAX)
-            await self._close(RunFailed(error=what))
-        finally:
-            self.run_ended.set()
+    async def run_over(self) -> None:
+        """Wait until no run is at work: its terminal event is in the log then."""
+        while self._run is not None and not self._run.done():
+            await asyncio.wait({self._run})
 
-    async def _close(self, end: RunCancelled | RunFailed) -> None:
-        """End the run in the log: its open attempt and its open calls first."""
-        # A cancelled append is still on its way to the disk: what it says must be known first.
-        await self.log.append([])
-        if self._state.run is not None:
-            await self.append(*closing(self._view, self._state.run, end))
+    async def _one_by_one(self, before: "asyncio.Task[None] | None", running: Running) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        await running.live()

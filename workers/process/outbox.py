@@ -1,13 +1,15 @@
 """What this worker tells its supervisor: delivered events, in batches, in the order of the log."""
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ipc.events import is_commit
+from ipc.frames import BODY_BYTES_MAX
 from ipc.ids import SessionId
 from ipc.link import Spoke
-from ipc.methods import notification
+from ipc.methods.notify import notification
 from ipc.orders import Mark
 from workers.store.log import Record
 
@@ -19,11 +21,13 @@ class LinkOutbox:
     """Everything delivered, encoded once as the finished notification, until the link took it.
 
     `pump` sends all that waits as one batch, so a slow link makes bigger batches, not more of
-    them. Once the link is gone it sends nothing and nobody waits: the log has it all.
+    them. Once the link is gone it sends nothing and nobody waits: the log has it all. `told` is
+    called after each delivery, link or not.
     """
 
-    def __init__(self, spoke: Spoke) -> None:
+    def __init__(self, spoke: Spoke, told: Callable[[], None] = lambda: None) -> None:
         self._spoke = spoke
+        self._told = told
         self._marks: list[Mark] = []
         self._bodies: list[bytes] = []
         self._bytes = 0
@@ -34,10 +38,16 @@ class LinkOutbox:
 
     def put(self, session: SessionId, records: Sequence[Record]) -> None:
         """Take what is in the log now. Never waits."""
-        if self._spoke.state == "gone":
-            return
+        if self._spoke.state != "gone":
+            self._take(session, records)
+        self._told()
+
+    def _take(self, session: SessionId, records: Sequence[Record]) -> None:
         for event, line in records:
             body = notification(line)
+            if len(body) > BODY_BYTES_MAX:  # the log has it; the gap in seq says that it is missing
+                sys.stderr.write(f"cookie: event {event.seq} is too large for the link\n")
+                continue
             self._marks.append(Mark(session, event.seq, is_commit(event.payload)))
             self._bodies.append(body)
             self._bytes += len(body)

@@ -1,8 +1,7 @@
 """The first and the last frame of a worker: flags, birth, the loop, the exit code."""
 
-import argparse
-import asyncio
 import faulthandler
+import gc
 import os
 import select
 import socket
@@ -15,61 +14,66 @@ import uvloop
 from ipc.faults import Fault
 from ipc.life import NoBirth, recv_birth
 from ipc.orders import Birth
-from ipc.seams import proc
 from workers.process.worker import Worker
 
 EXIT_OK: Final = 0
+EXIT_USAGE: Final = 2
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE of sysexits.h: the worker stopped itself, and said why
 
 
 def main() -> None:
     """Be one worker; never returns."""
-    flags = _flags()
-    faulthandler.enable()
-    proc.set_subreaper()
-    proc.set_dumpable(dumpable=False)
-    life = socket.socket(fileno=flags.life_fd)
+    life = socket.socket(fileno=_life_fd(sys.argv[1:]))
     os.set_inheritable(life.fileno(), False)
+    faulthandler.enable()
+    # Turned off in `__main__`: what the imports made stays, so no collection need look at it.
+    gc.freeze()
+    gc.enable()
     code = EXIT_BROKEN
     try:
-        code = _live(life)
+        _live(life)
+        code = EXIT_OK
     except NoBirth:
         code = EXIT_OK  # started ahead of time and then not needed
-    except Fault as fault:
-        sys.stderr.write(f"cookie: {fault}\n")
-    except BaseException as bug:  # noqa: BLE001 - the outermost frame: it is told and not hidden
-        _tell(bug)
+    except BaseException as trouble:  # noqa: BLE001 - the outermost frame: told and not hidden
+        _tell(trouble)
     sys.stderr.flush()
     os._exit(code)  # no atexit of anybody may hold up an end that is already recorded
 
 
-def _flags() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m workers")
-    parser.add_argument("--solo", action="store_true", required=True)
-    parser.add_argument("--life-fd", type=int, required=True)
-    parser.add_argument("--on-eof", choices=("end",), required=True)
-    return parser.parse_args()
+def _life_fd(flags: list[str]) -> int:
+    """The one thing that the flags leave open: all others have one value yet.
+
+    Read by hand, since argparse would hold up every start by seven milliseconds.
+    """
+    named = dict(flag.partition("=")[::2] for flag in flags)
+    number = named.pop("--life-fd", "")
+    if named != {"--solo": "", "--on-eof": "end"} or not number.isdecimal():
+        sys.stderr.write("usage: python -m workers --solo --on-eof=end --life-fd=N\n")
+        sys.exit(EXIT_USAGE)
+    return int(number)
 
 
-def _live(life: socket.socket) -> int:
+def _live(life: socket.socket) -> None:
     # No deadline: whoever started us may still be reading a prompt. EOF ends the wait.
     select.select([life], [], [])
     birth, fds = recv_birth(life)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(life, birth, fds))
-    return EXIT_OK
+    # No asyncio.Runner: its end waits for every thread of the executor, and one may be stuck in a
+    # read of a pipe or a dead mount. What had to be awaited has been when `serve` returns.
+    loop = uvloop.new_event_loop()
+    loop.run_until_complete(_serve(life, birth, fds))
 
 
 async def _serve(life: socket.socket, birth: Birth, fds: tuple[int, ...]) -> None:
     await Worker(birth, fds[0], life).serve()
 
 
-def _tell(bug: BaseException) -> None:
-    """Faults in a line each, bugs with their traceback."""
-    for one in bug.exceptions if isinstance(bug, BaseExceptionGroup) else (bug,):
-        if isinstance(one, BaseExceptionGroup):
+def _tell(trouble: BaseException) -> None:
+    """Faults in a line each, bugs with their traceback; the last line is what people are shown."""
+    if isinstance(trouble, BaseExceptionGroup):
+        for one in trouble.exceptions:
             _tell(one)
-        elif isinstance(one, Fault):
-            sys.stderr.write(f"cookie: {one}\n")
-        else:
-            traceback.print_exception(one, file=sys.stderr)
+    elif isinstance(trouble, Fault):
+        sys.stderr.write(f"cookie: {trouble}\n")
+    else:
+        traceback.print_exception(trouble, file=sys.stderr)

@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import select
+import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +20,15 @@ from ipc.disk.log import read_log
 from ipc.events import FrozenModelBinding
 from ipc.faults import Fault, FaultBody
 from ipc.fold import SessionState, apply
+from ipc.frames import BadFrame
 from ipc.ids import CallId, RunId
 from ipc.lane import LinkGone, PeerStalled
 from ipc.link import Spoke
-from ipc.methods import METHODS
 from ipc.orders import (
     Birth,
     Call,
     Cancel,
+    ClientGone,
     Down,
     Drain,
     Hello,
@@ -33,6 +38,7 @@ from ipc.orders import (
     Ready,
     RecoveredRun,
     Reply,
+    Status,
     TreeSummary,
     Up,
 )
@@ -43,9 +49,10 @@ from workers.actor.commands import COMMANDS
 from workers.actor.recovery import Facts, Recovery, recover
 from workers.actor.session import SessionActor
 from workers.process.outbox import LinkOutbox
+from workers.process.pulse import Pulse
 from workers.providers import make
 from workers.providers.base import Provider
-from workers.run.desk import Kit
+from workers.run.desk import Desk, Kit
 from workers.run.room import CallRoom
 from workers.store.artifacts import Artifacts
 from workers.store.file import LogFile
@@ -55,15 +62,39 @@ from workers.store.summary import skipped_of, summarise, write_summary
 from workers.store.tree import OwnedTree
 from workers.tools import TOOLS
 
-RUN_END_S: Final = 3.5  # an orphaned worker is gone within 5 s (design: "The life of a worker")
+RUN_END_S: Final = 3.0  # what runs has this long to end when the worker does
+LAST_RESORT_S: Final = 4.0  # an orphan that is still here then leaves without its last steps
+ORPHAN_S: Final = (
+    4.8  # and this is the kernel's word, should even that not work (5 s, processes.md)
+)
+SETTLE_S: Final = 0.25  # from Ready to what the kernel is told at the latest
 CALLS_MAX: Final = 256  # being answered at once; the supervisor's own limit is 64 a connection
 REASON_ORPHANED: Final = "the process that asked for it is gone"
+LEFT: Final = 71  # EX_OSERR of sysexits.h: the exit code of one that was held up
+REASON_DRAINED: Final = "drained"
+UNKNOWN_DEATH: Final = "the worker of this session died"
 
 
 class Unsupported(Fault):
     """A method that this worker does not know, or does not have yet."""
 
     code = "method_not_found"
+
+
+class TooManyCalls(Fault):
+    """More calls are being answered than may be; ask again when some are."""
+
+    code = "too_many_calls"
+
+
+class CannotOpen(Fault):
+    """The tree can't be opened; nothing was changed in it."""
+
+    code = "cannot_open"
+
+    def __init__(self, error: OSError) -> None:
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        super().__init__(reason=error.strerror or str(error), path=path, errno=error.errno or 0)
 
 
 class Worker:
@@ -79,32 +110,55 @@ class Worker:
         self._tasks: asyncio.TaskGroup | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._resume: RunId | None = None
+        self._settled = False
+        self._run_end_s = RUN_END_S
+        self._summarised = 0  # the seq that the metadata on disk tells of
+        self._running = False
 
     async def serve(self) -> str:
         """Live until the life socket or an order ends it; the reason.
 
-        Raises LogBroken when the log can't be written any more, and SessionUnreadable.
+        Raises LogBroken when the log can't be written any more, CannotOpen, SessionUnreadable, and
+        any exception that nobody else is there to take: a worker ends by rule, never in silence.
         """
+        self._loop.set_exception_handler(self._on_trouble)
         self._loop.add_reader(self._life.fileno(), self._parent_gone)
+        threading.Thread(target=_last_resort, args=(self._life,), daemon=True).start()
         recovery = self._read()
         self._thread = WriterThread()
         self._spoke = Spoke(self._birth.link_path, self._hello(), self._on_order)
-        self._outbox = LinkOutbox(self._spoke)
+        self._pulse = Pulse(self._state.view(), self._tell_status)
+        self._outbox = LinkOutbox(self._spoke, self._applied)
         self._actor = SessionActor(self._birth.root_id, self._birth.cwd, self._state, self._outbox)
         self._actor.attach(self._open_log(), self._publish)
-        async with asyncio.TaskGroup() as self._tasks:
-            service = [
-                self._tasks.create_task(self._outbox.pump(), name="outbox"),
-                self._tasks.create_task(self._actor.serve(), name="actor"),
-            ]
-            await self._reconcile(recovery)
-            reason = await self._end
-            await self._wind_down()
-            for task in (*service, *self._calls.values()):
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                service = [
+                    self._tasks.create_task(self._outbox.pump(), name="outbox"),
+                    self._tasks.create_task(self._actor.serve(), name="actor"),
+                ]
+                await self._reconcile(recovery)
+                reason = await self._end
+                await self._wind_down(reason)
+                for task in (*service, *self._calls.values()):
+                    task.cancel()
+        except BaseException:
+            proc.kill_tree(os.getpid())  # blocks, and there is nothing left that it could hold up
+            raise
         await self._spoke.farewell(reason)
         self._spoke.close()
         return reason
+
+    def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in a callback has no task to end (hazard 48)."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is not None and "never retrieved" not in context.get("message", ""):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._end.done():
+            self._end.set_exception(error)
 
     # --- opening
 
@@ -113,20 +167,28 @@ class Worker:
         if not self._birth.published:
             return Recovery(events=())
         self._log_read = read_log(self._tree.paths.root.events, self._birth.root_id)
-        for event in self._log_read.events():
-            apply(self._state, event)
+        try:
+            for event in self._log_read.events():
+                apply(self._state, event)
+        except OSError as error:
+            raise CannotOpen(error) from error
         if self._log_read.skipped_count:
             sys.stderr.write(f"cookie: {self._log_read.skipped_count} lines could not be read\n")
-        damaged = self._log_read.tail_damaged
-        facts = Facts(cause="the worker of this session died", damaged_tail=damaged)
-        return recover(self._state.view(), facts)
+        return recover(self._state.view(), self._facts())
+
+    def _facts(self) -> Facts:
+        """What is known of the worker before this one: what the supervisor saw, or its absence."""
+        return Facts(cause=UNKNOWN_DEATH, damaged_tail=self._log_read.tail_damaged)
 
     def _open_log(self) -> LogWriter:
         paths = self._tree.paths.root
-        if self._birth.published:
-            file = LogFile.reopen(self._tree, paths, self._log_read)
-        else:
-            file = LogFile.create(self._tree, paths)
+        try:
+            if self._birth.published:
+                file = LogFile.reopen(self._tree, paths, self._log_read)
+            else:
+                file = LogFile.create(self._tree, paths)
+        except OSError as error:
+            raise CannotOpen(error) from error
         return LogWriter(
             self._thread, file, self._birth.root_id, self._state.seq, self._actor.deliver
         )
@@ -137,13 +199,33 @@ class Worker:
     async def _reconcile(self, recovery: Recovery) -> None:
         open_run = self._actor.run_id
         if recovery.events:
-            await self._actor.recover(recovery.events)
+            # The first command of all: what clients ask for meanwhile comes behind it.
+            await self._actor.ask(lambda: self._actor.recover(recovery.events))
         self._resume = recovery.resume
         done: tuple[RecoveredRun, ...] = ()
         if open_run is not None:
             done = (RecoveredRun(open_run, "resumed" if recovery.resume else "interrupted"),)
         live = () if recovery.resume is None else (recovery.resume,)
         self._send(Ready(self._summary(), live, done))
+        self._loop.call_later(SETTLE_S, self._settle)
+        self._pulse.begin()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Start the run that was open: reconciled and with a plan, whichever came last."""
+        if self._resume is not None and self._actor.kit is not None:
+            self._resume = None
+            self._actor.start_run()
+
+    def _settle(self) -> None:
+        """Tell the kernel what this process is: before its first tool, or when there is time.
+
+        It takes two milliseconds (`ipc.seams.proc`), which the first request need not wait for.
+        """
+        if not self._settled:
+            self._settled = True
+            proc.set_subreaper()
+            proc.set_dumpable(dumpable=False)
 
     def _summary(self) -> TreeSummary | None:
         if self._state.created is None:
@@ -158,9 +240,22 @@ class Worker:
             skipped,
         )
 
-    def _write_summary(self) -> None:
+    def _applied(self) -> None:
+        """Something was delivered: tell how the tree is now, and keep the caches of its end."""
+        self._pulse.touch()
+        running = self._state.run is not None
+        if self._running and not running and self._tasks is not None and not self._end.done():
+            self._tasks.create_task(self._summarise(), name="summary")
+        self._running = running
+
+    async def _summarise(self) -> None:
+        """Write the metadata, unless it is as the state says."""
+        if self._state.created is None or self._summarised == self._state.seq:
+            return
         skipped = skipped_of(self._log_read) if self._birth.published else ()
-        write_summary(self._tree.paths.root, summarise(self._state.view(), skipped))
+        metadata = summarise(self._state.view(), skipped)
+        self._summarised = metadata.last_event_seq
+        await self._thread.call(lambda: write_summary(self._tree.paths.root, metadata))
 
     def _hello(self) -> Hello:
         return Hello(self._birth.identity, self._birth.nonce, os.getpid(), self._state.seq, BUILD)
@@ -178,8 +273,11 @@ class Worker:
                     task.cancel()
             case Ping(n=n):
                 self._send(Pong(n))
-            case Drain():
-                self._finish("drained")
+            case Drain(deadline_s=deadline_s):
+                self._run_end_s = min(RUN_END_S, deadline_s / 2)
+                self._finish(REASON_DRAINED)
+            case ClientGone():
+                pass  # what a client subscribed to is its supervisor's business
             case _:  # a word of a later issue's making: nobody sends it to a solo worker
                 sys.stderr.write(f"cookie: {type(order).__name__} is not understood here\n")
 
@@ -197,9 +295,10 @@ class Worker:
                 providers[key] = make(binding, clock=CLOCK)
             return providers[key]
 
-        def room(call_id: CallId) -> CallRoom:
+        def room(desk: Desk, call_id: CallId) -> CallRoom:
+            self._settle()
             return CallRoom(
-                desk=self._actor,
+                desk=desk,
                 call_id=call_id,
                 session_id=self._birth.root_id,
                 workspace=self._birth.cwd,
@@ -217,9 +316,7 @@ class Worker:
             provider=provider,
             room=room,
         )
-        if self._resume is not None:
-            self._resume = None
-            self._actor.start_run()
+        self._go_on()
 
     def _on_call(self, call: Call, params: bytes) -> None:
         assert self._tasks is not None
@@ -229,7 +326,7 @@ class Worker:
 
     async def _answer(self, call: Call, params: bytes) -> None:
         try:
-            result = await self._command(call.method, params)
+            body = msgspec.json.encode(await self._command(call.method, params))
         except msgspec.DecodeError as bad:
             self._refuse(call, FaultBody(code="invalid_params", message=str(bad)))
         except Fault as fault:
@@ -238,16 +335,16 @@ class Worker:
             traceback.print_exception(bug, file=sys.stderr)
             self._refuse(call, FaultBody(code="internal", message=type(bug).__name__))
         else:
-            self._send(Reply(call.id, ok=True), msgspec.json.encode(result))
+            self._send(Reply(call.id, ok=True), body)
 
     async def _command(self, name: str, params: bytes) -> Any:
         if len(self._calls) > CALLS_MAX:
-            raise Unsupported(method=name, reason="too many calls at once")
-        function, method = COMMANDS.get(name), METHODS.get(name)
-        if function is None or method is None:
+            raise TooManyCalls(method=name, limit=CALLS_MAX)
+        known = COMMANDS.get(name)
+        if known is None:
             raise Unsupported(method=name)
-        asked = msgspec.json.decode(params, type=method.params)
-        return await self._actor.ask(lambda: function(self._actor, asked))
+        asked = msgspec.json.decode(params, type=known.params)
+        return await self._actor.ask(lambda: known.carry_out(self._actor, asked))
 
     def _refuse(self, call: Call, body: FaultBody) -> None:
         self._send(Reply(call.id, ok=False), msgspec.json.encode(body))
@@ -255,9 +352,13 @@ class Worker:
     def _send(self, order: Up, *bodies: bytes) -> None:
         try:
             self._spoke.offer(order, *bodies)
-        except (LinkGone, PeerStalled) as gone:
-            # Nobody is there to be told; the life socket says what follows from that.
-            sys.stderr.write(f"cookie: {type(order).__name__} was not sent: {gone}\n")
+        except LinkGone:
+            return  # nobody is there to be told; the life socket says what follows from that
+        except (PeerStalled, BadFrame) as trouble:
+            sys.stderr.write(f"cookie: {type(order).__name__} was not sent: {trouble}\n")
+
+    def _tell_status(self, status: Status) -> None:
+        self._send(status)
 
     # --- the end
 
@@ -270,17 +371,31 @@ class Worker:
         if not self._end.done():
             self._end.set_result(reason)
 
-    async def _wind_down(self) -> None:
-        """Record the end of what runs, write the caches, close the log, leave no process."""
-        reason = self._end.result()
-        if self._actor.cancel_run(reason):
-            try:
-                async with asyncio.timeout(RUN_END_S):
-                    await self._actor.run_ended.wait()
-            except TimeoutError:
-                sys.stderr.write("cookie: the run did not end in time\n")
+    async def _wind_down(self, reason: str) -> None:
+        """Record the end of what runs, leave no process, write the caches, close the log."""
+        self._pulse.drain()
+        self._actor.cancel_run(reason)
+        try:
+            async with asyncio.timeout(self._run_end_s):
+                await self._actor.run_over()
+        except TimeoutError:
+            sys.stderr.write("cookie: the run did not end in time\n")
+        proc.kill_tree(os.getpid())
+        self._pulse.stop()
         await self._outbox.flush()
-        if self._state.created is not None:
-            await self._thread.errand(self._write_summary)
-        await self._thread.close()
-        await asyncio.to_thread(proc.kill_tree, os.getpid())
+        await self._summarise()
+        try:
+            await self._thread.close()
+        except TimeoutError:
+            sys.stderr.write("cookie: the disk did not take the end of the log in time\n")
+
+
+def _last_resort(life: socket.socket) -> None:
+    """On a thread: end an orphan whose loop is held up, by a tool or by the disk."""
+    select.select([life], [], [])
+    signal.setitimer(signal.ITIMER_REAL, ORPHAN_S)
+    time.sleep(LAST_RESORT_S)
+    sys.stderr.write("cookie: the worker did not end in time, and is ended\n")
+    sys.stderr.flush()
+    proc.kill_tree(os.getpid())
+    os._exit(LEFT)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast, get_args
 from ipc.content import FinishReason, Usage
 from ipc.events import ModelErrorKind, ModelErrorStage
 from ipc.faults import FACT_CHARS_MAX, Fault, clean
-from workers.providers.outline import BYTES_MAX, Misread, Node, read_outline
+from ipc.outline import BYTES_MAX, Misread, Node, read_outline
 from workers.providers.script import (
     ENDINGS,
     FAIL_MESSAGE,

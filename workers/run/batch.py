@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from ipc.content import ToolCallBlock, ToolError
 from ipc.events import (
+    OUTCOME_UNKNOWN,
+    ApprovalRequested,
     OperationDigest,
     Payload,
     PreparedOperationIdentity,
@@ -19,12 +21,14 @@ from ipc.events import (
     ToolCallTerminated,
     ToolPresentation,
 )
-from ipc.faults import clean
-from ipc.fold import CallState, TurnEntry
+from ipc.faults import Fault, clean
+from ipc.fold import ApprovalState, CallState, SessionView, TurnEntry
 from ipc.ids import new_approval_id, new_call_id
 from workers.permissions.gate import (
+    Denial,
     Question,
     asked_before,
+    denial_of,
     identify,
     judge,
     operation_fingerprint,
@@ -33,13 +37,22 @@ from workers.permissions.gate import (
 from workers.permissions.match import decide
 from workers.run.desk import Desk, Kit
 from workers.run.history import DENIED
-from workers.run.machine import StartCalls, cut_off
+from workers.run.machine import StartCalls, closing
 from workers.run.offer import overlay
 from workers.store.tree import LogBroken
-from workers.tools.base import BadArguments, Tool, ToolFailure, parse
+from workers.tools.base import MESSAGE_CHARS_MAX, BadArguments, Tool, ToolFailure, parse
 
 REASON_PERMISSION: Final = "permission"
 TOO_MANY: Final = "too_many_calls"
+OPERATION_CHANGED: Final = "operation_changed"
+CHANGED: Final = (
+    "What this call would do is not what was decided about before the worker died. "
+    "It was not run; call again."
+)
+UNKNOWN: Final = (
+    "Whether this call had its effect is not known. It was not run again: look at what is there "
+    "before you repeat it."
+)
 TITLE_CHARS_MAX: Final = 80
 PRIMARY_CHARS_MAX: Final = 400
 
@@ -53,12 +66,13 @@ class _Prepared(Struct, frozen=True):
 
 async def start_calls(desk: Desk, kit: Kit, step: StartCalls) -> None:
     """Take up the calls in the model's order; one that can't be run ends at once, told why."""
+    limit = kit.plan.limits.prepared_tools_max
     events: list[Payload] = []
-    for number, (index, block) in enumerate(step.asked):
+    # Some may have started already: a crash keeps the beginning of an append.
+    for number, (index, block) in enumerate(step.asked, len(step.turn.calls)):
         call_id = new_call_id()
         parsed = parse(block.name, block.arguments, kit.tools)
-        if number >= kit.plan.limits.prepared_tools_max:
-            limit = kit.plan.limits.prepared_tools_max
+        if number >= limit:
             parsed = BadArguments(f"a turn may hold {limit} calls; ask again", code=TOO_MANY)
         owner = ToolCallOwner(
             model_turn_seq=step.turn.event.model_turn_seq,
@@ -90,6 +104,9 @@ async def run_calls(desk: Desk, kit: Kit, turn: TurnEntry) -> None:
     """
     ready: list[_Prepared] = []
     for call in turn.open_calls():
+        if call.executing:  # by somebody who is not there any more: never a second time
+            await desk.append(_failed(call, ToolError(code=OUTCOME_UNKNOWN, message=UNKNOWN)))
+            continue
         tool = parse(call.name, call.arguments, kit.tools)
         if isinstance(tool, BadArguments):  # another build took it up, which knew this tool
             await desk.append(_failed(call, tool.error()))
@@ -97,28 +114,48 @@ async def run_calls(desk: Desk, kit: Kit, turn: TurnEntry) -> None:
             ready.append(_Prepared(call, tool))
         if desk.state.run is None:
             return
-    together = [one for one in ready if one.tool.parallel]
-    if together:
-        async with asyncio.TaskGroup() as tasks:
-            for one in together:
-                tasks.create_task(_execute(desk, kit, one), name=one.tool.name)
+    await _run_together(desk, kit, [one for one in ready if one.tool.parallel])
     for one in ready:
         if not one.tool.parallel:
             await _execute(desk, kit, one)
 
 
+async def _run_together(desk: Desk, kit: Kit, calls: list[_Prepared]) -> None:
+    """Run calls side by side; when the log breaks under one of them, all stop and it is raised."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for one in calls:
+                tasks.create_task(_execute(desk, kit, one), name=one.tool.name)
+    except ExceptionGroup as group:
+        # Who closes the run asks what kind of failure it was, and a group has no kind.
+        broken, _ = group.split(LogBroken)
+        raise (broken or group).exceptions[0] from group
+
+
 async def _may_run(desk: Desk, kit: Kit, call: CallState, tool: Tool) -> bool:
-    """Whether the rules let the call run; what was asked and answered is in the log either way."""
+    """Whether the call may run; what was asked and answered is in the log either way.
+
+    What an earlier worker had asked about this call is gone on with, not asked again.
+    """
     run = desk.state.run
     assert run is not None, "calls are decided inside a run"
     operation = _operation(kit, tool)
     wanted = operation_fingerprint(operation)
+    if call.started is not None and call.started.operation_fingerprint.digest != wanted:
+        await desk.append(_failed(call, ToolError(code=OPERATION_CHANGED, message=CHANGED)))
+        return False
     decision = decide(
         run.agent.permissions, overlay(desk, kit), tool.action, operation.label, kit.workspace
     )
+    earlier = _asked_about(desk.state, call)
+    if earlier is not None and earlier.finalized is not None and decision.effect != "deny":
+        answer = earlier.finalized.decision
+        if answer.outcome != "approved":
+            await desk.append(_denied(call, denial_of(answer)))
+        return answer.outcome == "approved"
     verdict = judge(
         Question(
-            approval_id=new_approval_id(),
+            approval_id=new_approval_id() if earlier is None else earlier.request.approval_id,
             call_id=call.call_id,
             operation=operation,
             fingerprint=wanted,
@@ -127,17 +164,17 @@ async def _may_run(desk: Desk, kit: Kit, call: CallState, tool: Tool) -> bool:
         mode=kit.plan.permission_mode,
         # Nobody can answer a question yet, so none is left open.
         attended=False,
-        asked_before=asked_before(desk.state, wanted),
+        asked_before=max(0, asked_before(desk.state, wanted) - (earlier is not None)),
     )
-    events = list(verdict.events)
+    events = [event for event in verdict.events if not _is_said(event, earlier)]
     if verdict.denial is not None:
-        told = ToolError(code=DENIED, message=verdict.denial.text())
-        events.append(_failed(call, told))
+        events.append(_denied(call, verdict.denial))
     if verdict.cancel_run:
-        rest = [other for other in run.open_calls() if other.call_id != call.call_id]
         end = RunCancelled(reason=REASON_PERMISSION)
-        events += [*(cut_off(other, end) for other in rest), end]
-    if events:
+        await desk.in_turn(
+            lambda: (*events, *closing(desk.state, run, end, frozenset({call.call_id})))
+        )
+    elif events:
         await desk.append(*events)
     return verdict.outcome == "allow"
 
@@ -146,29 +183,49 @@ async def _execute(desk: Desk, kit: Kit, one: _Prepared) -> None:
     """Run one call: in the log before its effect, and after it."""
     call, tool = one.call, one.tool
     await desk.append(ToolCallExecuting(tool_call_id=call.call_id))
+    end = await _outcome(desk, kit, call, tool)
     try:
-        result = await tool.run(kit.room(call.call_id))
+        await desk.append(end)
+    except LogBroken:
+        raise
+    except Fault as unfit:  # a result that no line can hold fails its call and nothing else
+        message = f"the result can't be recorded: {unfit}"
+        await desk.append(_failed(call, ToolError(code="internal", message=message)))
+
+
+async def _outcome(desk: Desk, kit: Kit, call: CallState, tool: Tool) -> ToolCallTerminated:
+    try:
+        result = await tool.run(kit.room(desk, call.call_id))
     except ToolFailure as failure:
-        end = _failed(call, failure.error())
-        if failure.result is not None:
-            end = ToolCallTerminated(
-                tool_call_id=call.call_id,
-                owner=call.owner,
-                outcome="failed",
-                result=failure.result,
-                error=failure.error(),
-            )
+        return ToolCallTerminated(
+            tool_call_id=call.call_id,
+            owner=call.owner,
+            outcome="failed",
+            result=failure.result,
+            error=failure.error(),
+        )
     except LogBroken:  # from telling how it goes: nothing can be recorded any more
         raise
     except Exception as bug:  # noqa: BLE001 - a tool's bug ends that call; its story goes to stderr
         traceback.print_exception(bug, file=sys.stderr)
-        message = f"the tool itself failed: {type(bug).__name__}: {bug}"
-        end = _failed(call, ToolError(code="internal", message=message))
-    else:
-        end = ToolCallTerminated(
-            tool_call_id=call.call_id, owner=call.owner, outcome="completed", result=result
-        )
-    await desk.append(end)
+        message = clean(f"the tool itself failed: {type(bug).__name__}: {bug}", MESSAGE_CHARS_MAX)
+        return _failed(call, ToolError(code="internal", message=message))
+    return ToolCallTerminated(
+        tool_call_id=call.call_id, owner=call.owner, outcome="completed", result=result
+    )
+
+
+def _asked_about(state: SessionView, call: CallState) -> ApprovalState | None:
+    """The newest question about a call, if there was one."""
+    asked = [one for one in state.approvals.values() if one.call_id == call.call_id]
+    return asked[-1] if asked else None
+
+
+def _is_said(event: Payload, earlier: ApprovalState | None) -> bool:
+    """Whether the log has this event of a question already: a crash kept the beginning of it."""
+    if earlier is None:
+        return False
+    return isinstance(event, ApprovalRequested) or type(event) in map(type, earlier.history)
 
 
 def _operation(kit: Kit, tool: Tool) -> PreparedOperationIdentity:
@@ -191,6 +248,10 @@ def _presentation(block: ToolCallBlock, parsed: Tool | BadArguments) -> ToolPres
         title=parsed.title(),
         primary_argument=None if primary is None else clean(primary, PRIMARY_CHARS_MAX),
     )
+
+
+def _denied(call: CallState, denial: Denial) -> ToolCallTerminated:
+    return _failed(call, ToolError(code=DENIED, message=denial.text()))
 
 
 def _failed(call: CallState, error: ToolError) -> ToolCallTerminated:

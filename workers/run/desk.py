@@ -1,6 +1,6 @@
 """What a run may touch: its session's desk, and the kit that its turns and tools are made from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from workers.tools.base import Room, Tool
 
 
 class Desk(Protocol):
-    """The session's one writer, as a run sees it."""
+    """The session's one writer, as a run sees it. All methods raise LogBroken."""
 
     @property
     def state(self) -> SessionView:
@@ -23,7 +23,14 @@ class Desk(Protocol):
         ...
 
     async def append(self, *payloads: Payload) -> None:
-        """Make the payloads durable, apply them, publish them. Raises LogBroken."""
+        """Make the payloads durable, apply them, publish them."""
+        ...
+
+    async def in_turn(self, decide: Callable[[], Sequence[Payload]]) -> None:
+        """Append what `decide` then says, while no command of the session is half done.
+
+        For what a steer, a recall or a cancel could contradict: inputs taken up, the run's end.
+        """
         ...
 
     async def delta(self, payload: Payload) -> None:
@@ -39,4 +46,4 @@ class Kit(Struct, frozen=True, kw_only=True):
     clock: Clock
     tools: Mapping[str, type[Tool]]
     provider: Callable[[FrozenModelBinding], Provider]
-    room: Callable[[CallId], Room]
+    room: Callable[[Desk, CallId], Room]

@@ -21,6 +21,7 @@ from ipc.fold import (
     CheckpointEntry,
     Entry,
     InjectedEntry,
+    InstructionsEntry,
     NoticeEntry,
     RehydratedEntry,
     SeedEntry,
@@ -91,11 +92,14 @@ def _visible(state: SessionView) -> Iterator[Entry]:
         yield from (entry for entry in state.entries if not isinstance(entry, CheckpointEntry))
         return
     through = checkpoint.event.boundaries.source_through_seq
+    told = [entry for entry in state.entries if isinstance(entry, InstructionsEntry)]
     yield checkpoint
     for entry in state.entries:
         if isinstance(entry, CheckpointEntry):
             continue
-        if entry.seq > through or isinstance(entry, SkillEntry):  # skills stay (spec 1.17)
+        # Skills stay (spec 1.17), and so does what the workspace said last (spec 1.10).
+        stays = isinstance(entry, SkillEntry) or (told and entry is told[-1])
+        if entry.seq > through or stays:
             yield entry
 
 
@@ -129,6 +133,11 @@ class _History:
                         self._user((block,))
             case SkillEntry(event=skill):
                 self._user((TextBlock(text=skill.rendered_body),))
+            case InstructionsEntry(entries=entries):
+                shown = "\n".join(
+                    f'<agent_md source="{one.source}">\n{one.text}\n</agent_md>' for one in entries
+                )
+                self._remind(shown)
             case RehydratedEntry(files=files):
                 shown = "\n".join(
                     f'<file path="{file.path}">\n{file.content}\n</file>' for file in files

@@ -15,6 +15,9 @@ from ipc.events import (
     ApprovalFinalized,
     AttemptAbandoned,
     FinalDecision,
+    InternalAgentCancelled,
+    InternalAgentInterrupted,
+    InternalAgentStarted,
     Payload,
     RunCancelled,
     RunFailed,
@@ -22,7 +25,7 @@ from ipc.events import (
     ToolCallTerminated,
 )
 from ipc.fold import ApprovalState, CallState, OpenRun, SessionView, TurnEntry, UserEntry
-from ipc.ids import AttemptId
+from ipc.ids import AttemptId, CallId
 from workers.run.history import will_run
 
 _ENDS: Final[dict[FinishReason, str]] = {
@@ -85,6 +88,7 @@ class StopAtLimit(Struct, frozen=True):
     turns: int
 
 
+End = RunCancelled | RunFailed | RunInterrupted
 Step = Rest | Abandon | Submit | TakeTurn | StartCalls | RunCalls | Complete | GiveUp | StopAtLimit
 
 
@@ -130,28 +134,47 @@ def final_text(turn: TurnEntry) -> str:
 
 
 def closing(
-    state: SessionView, run: OpenRun, end: RunCancelled | RunFailed | RunInterrupted
+    state: SessionView, run: OpenRun, end: End, ended: frozenset[CallId] = frozenset()
 ) -> tuple[Payload, ...]:
-    """What ends a run before its time: all that is open in it ends first, each exactly once."""
+    """What ends a run before its time: all that is open in it ends first, each exactly once.
+
+    `ended` are calls whose end, with that of the question about them, stands right before it in
+    the same append.
+    """
     events: list[Payload] = []
     if run.attempt is not None:
         events.append(AttemptAbandoned(attempt_id=run.attempt.attempt_id))
+    # A title may be found after the run that it names; the other helpers work for the run.
+    helpers = [one for one in state.internal.values() if one.kind != "session_title"]
+    events += [_stopped(helper, end) for helper in helpers]
     for approval in state.open_approvals():
-        events += _withdrawn(approval)
-    events += [cut_off(call, end) for call in run.open_calls()]
+        if approval.call_id not in ended:
+            events += _withdrawn(approval)
+    # All that are open, not those of the last turn alone: the line of a turn may be unreadable.
+    events += [cut_off(call, end) for key, call in state.open_calls.items() if key not in ended]
     return (*events, end)
+
+
+def _stopped(helper: InternalAgentStarted, end: End) -> Payload:
+    kind = InternalAgentInterrupted if isinstance(end, RunInterrupted) else InternalAgentCancelled
+    return kind(
+        kind=helper.kind,
+        internal_run_id=helper.internal_run_id,
+        invocation_id=helper.invocation_id,
+        reason="its run ended",
+    )
 
 
 def _withdrawn(approval: ApprovalState) -> tuple[Payload, ...]:
     approval_id = approval.request.approval_id
     decision = FinalDecision(outcome="cancelled", source="system", reason_code="request_cancelled")
-    return (
-        ApprovalCancelled(approval_id=approval_id, reason_code="request_cancelled"),
-        ApprovalFinalized(approval_id=approval_id, decision=decision),
-    )
+    final = ApprovalFinalized(approval_id=approval_id, decision=decision)
+    if approval.cancelled:  # a crash came between the two
+        return (final,)
+    return (ApprovalCancelled(approval_id=approval_id, reason_code="request_cancelled"), final)
 
 
-def cut_off(call: CallState, end: RunCancelled | RunFailed | RunInterrupted) -> ToolCallTerminated:
+def cut_off(call: CallState, end: End) -> ToolCallTerminated:
     """The end of a call that its run took with it; the model is told whether it had begun."""
     begun = "it had begun" if call.executing else "it had not begun"
     message = f"the run ended while this call was open; {begun}"

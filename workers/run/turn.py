@@ -4,6 +4,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ipc.events import (
+    RUN_ERROR_CHARS_MAX,
     AttemptAbandoned,
     FrozenModelBinding,
     ModelAttemptStarted,
@@ -15,6 +16,7 @@ from ipc.events import (
     RunFailed,
     TextDelta,
 )
+from ipc.faults import clean
 from ipc.fold import OpenRun
 from ipc.ids import AttemptId, new_attempt_id
 from ipc.seams.failpoints import ARMED, hit
@@ -58,14 +60,12 @@ async def take_turn(desk: Desk, kit: Kit) -> None:
     )
     end = await _stream(desk, kit, binding, request, attempt)
     if isinstance(end, Failed):
-        await desk.append(
-            AttemptAbandoned(attempt_id=attempt),
-            RunFailed(
-                error=f"{binding.model}: {end.error.message}",
-                model_error=end.error,
-                resolved_model=binding.resolved(),
-            ),
+        failed = RunFailed(
+            error=clean(f"{binding.model}: {end.error.message}", RUN_ERROR_CHARS_MAX),
+            model_error=end.error,
+            resolved_model=binding.resolved(),
         )
+        await desk.in_turn(lambda: (AttemptAbandoned(attempt_id=attempt), failed))
         return
     seq = desk.state.next_turn_seq
     await desk.append(

@@ -25,7 +25,7 @@ CLEANUP_S: Final = 1.8  # a cancelled call has 2 s (spec 1.8); this much of it i
 T = TypeVar("T")
 
 
-# --- the room ----------------------------------------------------------------------------------
+# --- the room ------------------------------------------------------------------------------------
 
 
 class ArtifactWriter(AbstractContextManager["ArtifactWriter"], Protocol):
@@ -117,7 +117,7 @@ class Room(Protocol):
         ...
 
 
-# --- a tool ------------------------------------------------------------------------------------
+# --- a tool --------------------------------------------------------------------------------------
 
 
 class ToolFailure(Exception):
@@ -279,7 +279,7 @@ def tool_table(tools: Iterable[type[Tool]]) -> dict[str, type[Tool]]:
     return {tool.name: tool for tool in tools}
 
 
-# --- work that blocks --------------------------------------------------------------------------
+# --- work that blocks ----------------------------------------------------------------------------
 
 
 async def off_loop(work: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from msgspec import Meta
 from ipc.content import TerminalDisplay, ToolResult
 from ipc.faults import clean
 from ipc.rules import Action
-from ipc.seams import proc
+from ipc.seams import proc, spawn
 from ipc.seams.failpoints import ARMED, hit
 from workers.tools.base import CLEANUP_S, Room, Tool, ToolFailure, off_loop, settled
 from workers.tools.capture import Live, Output, Stream, keep_streams, render
@@ -161,7 +161,7 @@ def _told(code: int) -> str:
     return told if code >= 0 else f"{told}, {proc.describe_exit(code)}"
 
 
-# --- the process -------------------------------------------------------------------------------
+# --- the process ---------------------------------------------------------------------------------
 
 
 def _start(
@@ -229,7 +229,7 @@ class _Shell:
             os.set_blocking(pipe.fileno(), False)
             self._pipes[number] = pipe
             self._loop.add_reader(pipe.fileno(), self._readable, number)
-        self._pidfd = proc.open_pidfd(self._popen.pid)
+        self._pidfd = spawn.open_pidfd(self._popen.pid)
         if self._pidfd >= 0:
             self._loop.add_reader(self._pidfd, self._gone)
         else:

@@ -24,7 +24,7 @@ LIVE_CHARS_MAX: Final = 1 << 20  # told live of one call
 SILENT: Final = "\n[… what follows is not shown live; the result has it]\n"
 
 
-# --- the manifest ------------------------------------------------------------------------------
+# --- the manifest --------------------------------------------------------------------------------
 
 
 class ManifestStream(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def stream_of(manifest: ArtifactReader, stream: str) -> Digest:
     raise ToolFailure("artifact_no_stream", f"no stream {clean(stream, 64)}; it has {known}")
 
 
-# --- the preview -------------------------------------------------------------------------------
+# --- the preview ---------------------------------------------------------------------------------
 
 
 class Shown(NamedTuple):
@@ -160,7 +160,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-# --- one stream --------------------------------------------------------------------------------
+# --- one stream ----------------------------------------------------------------------------------
 
 
 class Stream:
@@ -286,7 +286,7 @@ def _hint(stream: Stream, view: Shown, kept: Kept | None) -> str:
     return said
 
 
-# --- live --------------------------------------------------------------------------------------
+# --- live ----------------------------------------------------------------------------------------
 
 Tell = Callable[[str, str | None], Coroutine[Any, Any, None]]
 

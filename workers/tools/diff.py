@@ -72,7 +72,7 @@ def _hunks(old: bytes, changes: Iterable[Change]) -> Iterator[Change]:
     open_hunk: Change | None = None
     for change in changes:
         begin = old.rfind(b"\n", 0, change.start) + 1
-        end = old.find(b"\n", change.end) + 1 or len(old)
+        end = _line_end(old, change, begin)
         if open_hunk is not None and _near(old, open_hunk.end, begin):
             # The open hunk may already reach past the start of this change, on the same line.
             kept = open_hunk.text
@@ -89,6 +89,14 @@ def _hunks(old: bytes, changes: Iterable[Change]) -> Iterator[Change]:
         open_hunk = Change(begin, end, text)
     if open_hunk is not None:
         yield open_hunk
+
+
+def _line_end(old: bytes, change: Change, begin: int) -> int:
+    """Where the last line that a change touches ends; a whole line that goes touches no other."""
+    whole = change.text.endswith(b"\n") or (not change.text and change.start == begin)
+    if whole and old[change.end - 1 : change.end] == b"\n":
+        return change.end
+    return old.find(b"\n", change.end) + 1 or len(old)
 
 
 def _near(old: bytes, end: int, begin: int) -> bool:

@@ -118,7 +118,9 @@ class Finder:
         self._old = old
         self._shape: re.Pattern[bytes] | None = None
         if not by_byte and b"\n" in old:
-            self._shape = re.compile(rb"\r?\n".join(map(re.escape, old.split(b"\n"))))
+            # The second alternative keeps a CRLF from being found twice, with and without its CR.
+            ending = rb"(?:\r\n|(?<!\r)\n)"
+            self._shape = re.compile(ending.join(map(re.escape, old.split(b"\n"))))
 
     def places(self, *, overlapping: bool = False) -> Iterator[tuple[int, int]]:
         """Each (start, end), in order."""

@@ -33,7 +33,7 @@ STAGE_MODE: Final = 0o600
 DEFAULT_UMASK: Final = 0o022
 
 
-# --- names -------------------------------------------------------------------------------------
+# --- names ---------------------------------------------------------------------------------------
 
 
 def is_artifact(path: str) -> bool:
@@ -69,7 +69,7 @@ def quoted(path: str) -> str:
     return clean(path, SHOWN_CHARS_MAX)
 
 
-# --- what can go wrong -------------------------------------------------------------------------
+# --- what can go wrong ---------------------------------------------------------------------------
 
 _CODES: Final[dict[int, tuple[str, str]]] = {
     errno.ENOENT: ("not_found", "does not exist"),
@@ -135,7 +135,7 @@ def binary_kind(head: bytes) -> str | None:
 
     Text of another encoding than UTF-8 is text, as long as it has no NUL bytes.
     """
-    if b"\0" not in head and _begins_as_utf8(head):
+    if b"\0" not in head and _begins_as_utf8(head[:SNIFF_BYTES]):
         return None
     for shape, kind in _MAGIC_RE:
         if shape.match(head):
@@ -158,7 +158,7 @@ def refuse_binary(head: bytes, size: int, shown: str) -> None:
         raise ToolFailure("binary", f"{quoted(shown)} is no text: {kind}, {size} bytes")
 
 
-# --- reading -----------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 class Stamp(NamedTuple):
@@ -235,7 +235,7 @@ def _too_large(shown: str, size: int, limit: int) -> ToolFailure:
     return ToolFailure("resource_limit", message)
 
 
-# --- writing -----------------------------------------------------------------------------------
+# --- writing -------------------------------------------------------------------------------------
 
 
 class Written(NamedTuple):

@@ -2,6 +2,7 @@
 # ruff: noqa: PTH119, PTH120 - names are cut as text, as everywhere in paths
 
 import os
+import re
 import stat
 import unicodedata
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 from msgspec import Meta
 
 from ipc.content import ListingDisplay, ToolResult
-from ipc.faults import Fault, clean
+from ipc.faults import Fault
 from ipc.rules import Action
 from ipc.seams.fs import REAL as FS
 from workers.store.artifacts import parse_uri
@@ -34,6 +35,8 @@ ENTRIES_MAX: Final = 100_000  # of a directory that are looked at
 LISTED_MAX: Final = 200  # names in what a person is shown
 SIMILAR_MAX: Final = 3
 SAME_LOOKS: Final = "looks the same but is spelled with other characters"
+
+_BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters, line ends
 
 
 class Read(Tool, frozen=True, kw_only=True):
@@ -218,9 +221,8 @@ def _is_dir(entry: "os.DirEntry[str]") -> bool:
 
 
 def _name(name: str) -> str:
-    """A file name as text: what is not UTF-8 in it, or would break its line, becomes U+FFFD."""
-    text = os.fsencode(name).decode("utf-8", "replace")
-    return clean(text, len(text))
+    """A file name as it has to be asked for, except for what is not UTF-8 or breaks its line."""
+    return _BREAKING.sub("\ufffd", os.fsencode(name).decode("utf-8", "replace"))
 
 
 def _similar(path: str) -> str:

@@ -23,7 +23,7 @@ from cookie.daemon.supervisor import Draining, Supervisor, TreeOrder, WorkerLost
 from ipc.disk.paths import WorkspacePaths, workspace_paths
 from ipc.faults import RemoteFault
 from ipc.ids import Revision, SessionId, new_session_id
-from ipc.seams import proc
+from ipc.seams import proc, spawn
 from tests.fakes.lockers import ROOT, running, said
 
 DEADLINE_S = 20.0
@@ -55,7 +55,7 @@ def start(manner: str = "good") -> Started:
     argv = [sys.executable, "-m", "tests.fakes.tiny_worker", manner]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with theirs:
-        pid, pidfd = proc.spawn_worker(argv, env, theirs.fileno(), stderr_fd)
+        pid, pidfd = spawn.spawn_worker(argv, env, theirs.fileno(), stderr_fd)
     return Started(pid, pidfd, ours, stderr_fd)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.fakes.room import FakeRoom
+from tests.fakes.room import FakeRoom, until
 from workers.tools import TOOLS
 from workers.tools.base import (
     BadArguments,
@@ -161,8 +161,7 @@ async def test_who_is_cancelled_waits_for_the_work_on_its_thread() -> None:
         ended.set()
 
     task = asyncio.create_task(off_loop(work))
-    while not begun.is_set():
-        await asyncio.sleep(0)
+    await until(begun.is_set)
     task.cancel()
     await asyncio.sleep(0)
     task.cancel()  # a second one is no reason to leave the work alone

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipc.seams.fs import Fs
-from workers.tools import paths
+from ipc.seams.fs import Fs, StrPath
+from tests.fakes.room import names
 from workers.tools.base import ToolFailure
 from workers.tools.paths import (
     absolute,
@@ -151,7 +151,7 @@ def test_a_replaced_file_keeps_its_mode(tmp_path: Path, bits: int) -> None:
     written = publish(str(path), b"new", "f")
 
     assert (written.created, mode(path), path.read_bytes()) == (False, bits, b"new")
-    assert os.listdir(tmp_path) == ["f"]
+    assert names(tmp_path) == ["f"]
 
 
 def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "one").is_symlink()
     assert (tmp_path / "two").is_symlink()
     assert (tmp_path / "there" / "f").read_bytes() == b"new"
-    assert os.listdir(tmp_path / "there") == ["f"]
+    assert names(tmp_path / "there") == ["f"]
 
 
 def test_the_missing_target_of_a_link_is_created(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     assert code_of(caught) == "is_directory"
     with pytest.raises(ToolFailure, match="character device"):
         publish("/dev/null", b"", "null")
-    assert os.listdir(tmp_path) == ["f"]
+    assert names(tmp_path) == ["f"]
 
 
 def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_file_that_is_not_the_one_that_was_read_is_left_alone(tmp_path: Path) 
         publish(str(path), b"three", "f", expected=stamp)
 
     assert code_of(caught) == "operation_changed"
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 class Meddling(Fs):
@@ -254,7 +254,7 @@ def test_a_file_that_changes_while_we_write_is_not_replaced(tmp_path: Path, ther
         publish(str(path), b"x", "f", fs=Meddling(path, b"theirs"))
 
     assert path.read_bytes() == b"theirs"
-    assert os.listdir(tmp_path) == ["f"]
+    assert names(tmp_path) == ["f"]
 
 
 class Failing(Fs):
@@ -269,7 +269,7 @@ class Failing(Fs):
             if self.left == 0:
                 raise OSError(self.number, os.strerror(self.number))
 
-    def open(self, path: paths.os.PathLike[str] | str, flags: int, mode: int = 0o600) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o600) -> int:
         self._visit("open")
         return super().open(path, flags, mode)
 
@@ -300,7 +300,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
         publish(str(tmp_path / "d/e/f"), b"new content", "f", fs=Failing(call, nth, number))
 
     assert code_of(caught) == ("execution" if number == errno.EIO else "no_space")
-    assert os.listdir(tmp_path) == ["f"]
+    assert names(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"old"
 
 
