@@ -32,11 +32,11 @@ def baseline() -> float:
     return (time.monotonic_ns() - begun) / 1e6
 
 
-def start(home: Path, mark: Path) -> float:
+def start(home: Path, mark: Path, *flags: str) -> float:
     """Milliseconds from exec to the first part."""
     mark.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "cookie", "run", "--data-dir", str(home)]
-    command += ["-m", "bench/one", "-o", "none", "hi"]
+    command += ["-m", "bench/one", "-o", "none", *flags, "hi"]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
     env["COOKIE_FP"] = f"provider.first_part:1:mark={mark}"
     begun = time.monotonic_ns()

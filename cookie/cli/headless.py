@@ -18,7 +18,7 @@ from cookie.cli.live import Live
 from cookie.cli.output import Output, OutputBroken
 from cookie.cli.record import Recorder
 from cookie.cli.setup import Setup, prepare
-from cookie.cli.verdict import Verdict
+from cookie.cli.verdict import Status, Verdict
 from cookie.daemon.roster import ONE_LIFE
 from cookie.daemon.supervisor import Supervisor, WorkerLost
 from ipc.content import user_text
@@ -27,6 +27,7 @@ from ipc.ids import RunId, SessionId, new_client_id
 from ipc.methods.notify import event_of
 from ipc.methods.runs import RunCancelParams, RunStartParams, RunStartResult, RunSteerParams
 from ipc.methods.sessions import SessionCreateParams
+from ipc.orders import Ready
 from ipc.rules import MODES, PermissionMode
 
 CANCEL_PATIENCE_S: Final = 10.0  # from a cancel to its terminal event; then the worker is killed
@@ -66,6 +67,18 @@ class NothingToResume(Fault):
     def __init__(self, session: SessionId) -> None:
         super().__init__(session=session)
         self.args = (f"session {session} has no open run to go on with: give a prompt",)
+
+
+class CutOff(Fault):
+    """--resume-session without a prompt, and the open run was past the point it could go on from."""
+
+    code = "run_interrupted"
+
+    def __init__(self, run: RunId) -> None:
+        super().__init__(run=run)
+        self.args = (
+            "interrupted: the open run was in the middle of something when it was cut off",
+        )
 
 
 class NotBegun(Fault):
@@ -191,7 +204,7 @@ class _Headless:
         try:
             ready = await self._supervisor.open(self._setup.tree, worker)
             self._show()
-            await self._begin(ready.live_runs)
+            await self._begin(ready)
             await self._until_over()
         except WorkerLost as lost:
             return self._lost(lost)
@@ -206,9 +219,9 @@ class _Headless:
         if self._order.verbose:
             say(f"session {self._root}")
 
-    async def _begin(self, live: tuple[RunId, ...]) -> None:
+    async def _begin(self, ready: Ready) -> None:
         """Go on with the run the worker resumed, or start one."""
-        prompt = self._order.prompt
+        prompt, live = self._order.prompt, ready.live_runs
         if live:
             self._run_id = live[0]
             self._recorder.watch(run_id=live[0])
@@ -223,6 +236,8 @@ class _Headless:
         if self._reason is not None:
             raise NotBegun(self._reason)
         if prompt is None:
+            for run in ready.recovered:
+                raise CutOff(run.run_id)
             raise NothingToResume(self._root)
         if self._setup.tree.fresh:
             await self._ask("session.create", SessionCreateParams(selection=self._setup.selection))
@@ -362,11 +377,22 @@ class _Headless:
 
     def _failed(self, trouble: Fault | OSError) -> int:
         """The worker lives and refused, or could not even be given the session."""
-        code = exits.CANCELLED if isinstance(trouble, NotBegun) else exits.SETUP
+        status: Status
+        match trouble:
+            case NotBegun():
+                status, code = "cancelled", exits.CANCELLED
+            case CutOff():
+                status, code = "interrupted", exits.CANCELLED
+            case _:
+                status, code = "failed", exits.SETUP
         error = explain(trouble, self._setup.tree.data_dir)
-        self._write_end(Verdict("cancelled" if code == exits.CANCELLED else "failed", code, error))
-        begun = self._setup.tree.fresh and self._is_kept()
-        say(f"{error}; {self._what_is_left()}" if begun else error)
+        self._write_end(Verdict(status, code, error))
+        if isinstance(trouble, CutOff):
+            say(f"{error}; go on with: {self._resume_line()} 'go on'")
+        elif self._setup.tree.fresh and self._is_kept():
+            say(f"{error}; {self._what_is_left()}")
+        else:
+            say(error)
         return code
 
     def _write_end(self, came_to: Verdict) -> None:

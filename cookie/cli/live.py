@@ -40,6 +40,7 @@ class Live:
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._doing = "starting"
+        self._turn = 1
         self._drawn = ""  # what stands there now
         self._timer: asyncio.TimerHandle | None = None
         if self._draws:
@@ -50,6 +51,8 @@ class Live:
         doing = _DOING.get(type(event))
         if doing is not None:
             self._doing = doing
+            if type(event) is ModelAttemptStarted:  # the calls of a turn still belong to it
+                self._turn = len(self._state.turns) + 1
         elif isinstance(event, ToolCallStarted):
             self._doing = _call(event.presentation)
         if self._verbose and (line := _told(event)) is not None:
@@ -81,7 +84,7 @@ class Live:
             columns = COLUMNS
         total = self._state.usage.total
         return status.line(
-            turn=len(self._state.turns) + 1,
+            turn=self._turn,
             doing=self._doing,
             tokens=total.input_tokens + total.output_tokens,
             elapsed_s=self._loop.time() - self._begun,

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -51,6 +51,9 @@ class Layer(NamedTuple):
     table: dict[str, Any]
     text: str
 
+    def __repr__(self) -> str:
+        return f"Layer({self.name}, {str(self.path)!r})"  # what is in it may be a secret
+
     def wrong(self, key: KeyPath, reason: str) -> BadConfig:
         """The fault for one key of this file, with its line where that can be told."""
         return BadConfig(self.path, reason, line=line_of(self.text, key), key=key)
@@ -58,11 +61,7 @@ class Layer(NamedTuple):
 
 def load(data_dir: Path, cwd: Path) -> tuple[Layer, ...]:
     """The layers that are there, user before workspace; raises BadConfig."""
-    user, workspace = data_dir / CONFIG_NAME, cwd / WORKSPACE_FOLDER / CONFIG_NAME
-    places: list[tuple[LayerName, Path]] = [("user", user)]
-    if os.path.realpath(user) != os.path.realpath(workspace):  # cookie started in the home folder
-        places.append(("workspace", workspace))
-    layers = (read_layer(name, path) for name, path in places)
+    layers = (read_layer(name, path) for name, path in places(data_dir, cwd))
     return tuple(layer for layer in layers if layer is not None)
 
 
@@ -75,7 +74,8 @@ def read_layer(name: LayerName, path: Path) -> Layer | None:
         text = data.decode()
     except UnicodeDecodeError as bad:
         line = data.count(b"\n", 0, bad.start) + 1
-        raise BadConfig(path, "not UTF-8", line=line) from None
+        raise BadConfig(path, "not UTF-8; save the file as UTF-8", line=line) from None
+    text = text.removeprefix("\ufeff")  # some editors begin a file with it, and TOML knows it not
     if not text.strip():
         return Layer(name, path, {}, text)
     _check_text(path, text)
@@ -84,15 +84,32 @@ def read_layer(name: LayerName, path: Path) -> Layer | None:
     return layer
 
 
+def places(data_dir: Path, cwd: Path) -> tuple[tuple[LayerName, Path], ...]:
+    """The files that are looked for, the user's before the workspace's; they need not be there."""
+    user, workspace = data_dir / CONFIG_NAME, cwd / WORKSPACE_FOLDER / CONFIG_NAME
+    if os.path.realpath(user) == os.path.realpath(workspace):  # cookie started in the home folder
+        return (("user", user),)
+    return (("user", user), ("workspace", workspace))
+
+
 def key_text(key: KeyPath) -> str:
     """A key as one writes it in the file: dotted, quoted where it must be."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(part if bare.fullmatch(part) else f'"{part}"' for part in key)
 
 
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The line of each key and table of a file; of the keys in an inline table there is none."""
+    return dict(_key_lines(text))
+
+
 def line_of(text: str, key: KeyPath) -> int | None:
     """The line that sets `key` or, if none does, that opens the nearest table above it."""
-    lines = dict(_key_lines(text))
+    return nearest_line(key_lines(text), key)
+
+
+def nearest_line(lines: Mapping[KeyPath, int], key: KeyPath) -> int | None:
+    """What `line_of` says, of lines that were looked up once."""
     while key:
         if key in lines:
             return lines[key]
@@ -113,6 +130,8 @@ def _read_bytes(path: Path) -> bytes | None:
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise BadConfig(path, f"is {kind}; a TOML file belongs there")
+        if status.st_size > FILE_BYTES_MAX:  # not one byte of it is read
+            raise BadConfig(path, f"is larger than {FILE_BYTES_MAX} bytes")
         with os.fdopen(os.dup(fd), "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as no:
@@ -144,26 +163,27 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 _TOKEN: Final = re.compile(
-    r'''(?P<string>
-          """(?:[^\\"]|\\.|"(?!""))*+"{3,5} | \'\'\'(?:[^']|'(?!''))*+\'{3,5}
-        | "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+')
-      | (?P<open_text>""" | \'\'\')
+    r'''(?P<string> """(?:[^\\"]|\\.|"(?!""))*+"{3,5} | \'\'\'(?:[^']|'(?!''))*+\'{3,5})
+      | (?P<open> """ | \'\'\')
+      | (?P<line> "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+')
+      | (?P<open_line> ["'])
       | (?P<comment>\#[^\n]*+)
       | (?P<bare>[A-Za-z0-9_-]++)
       | (?P<blank>[ \t\r]++)
       | (?P<mark>.)''',
     re.DOTALL | re.VERBOSE,
 )
+_KINDS: Final = {"line": "string"}
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     """Kind, text and offset of each word; stops at a text that is never closed."""
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "mark"
-        if kind == "open_text":
-            return
+        if kind in {"open", "open_line"}:
+            return  # the parser stops here too; and to look for an end twice would be quadratic
         if kind not in {"comment", "blank"}:
-            yield kind, match.group(), match.start()
+            yield _KINDS.get(kind, kind), match.group(), match.start()
 
 
 def _check_text(path: Path, text: str) -> None:

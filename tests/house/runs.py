@@ -105,7 +105,7 @@ class Home:
             self.words(script, *words),
             cwd=self.workspace,
             env=self.env | how.pop("env", {}),
-            preexec_fn=how.pop("preexec", as_in_foreground),
+            preexec_fn=how.pop("preexec", as_in_foreground),  # noqa: PLW1509 - no threads here
             **(streams | how),
         )
 

@@ -74,6 +74,7 @@ def test_a_wrong_command_line_is_told_before_anything_is_touched(
     assert not (here.path / ".cookie-agent").exists()
 
 
+TOUR = ["-m", "rehearsal/tour"]
 WORDS = [
     (["-m", "nope"], USAGE, "there is no such model as 'nope': a model is written provider/model"),
     (["--allowed-tools", "read,webfetch"], USAGE, "--allowed-tools does not take 'webfetch'; it"),
@@ -86,8 +87,12 @@ WORDS = [
     (["-f", "."], SETUP, r"\.: it is a directory where a file should be"),
     (["--output-file", "."], SETUP, r"can't write to \.: Is a directory"),
     (["--output-file", "no/such/file"], SETUP, "can't write to no/such/file: No such file or "),
-    (["--data-dir", "a-file"], SETUP, "/.*/a-file/.*: a part of this path is a file where a dir"),
-    (["--data-dir", "/proc/cookie"], SETUP, "/proc/cookie: it is not there"),
+    (
+        [*TOUR, "--data-dir", "a-file"],
+        SETUP,
+        "/.*/a-file/.*: a part of this path is a file where a dir",
+    ),
+    ([*TOUR, "--data-dir", "/proc/cookie"], SETUP, "/proc/cookie: it is not there"),
     (["--data-dir", b"caf\xe9"], SETUP, "the data directory has a name that is not UTF-8: .*"),
     (["--data-dir", "x" * 300], SETUP, "/.*x/config.toml: can.t be read: File name too long"),
     (["--data-dir", "~nobody-of-this-name/x"], SETUP, "there is no home directory to keep sessio"),

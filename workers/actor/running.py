@@ -16,7 +16,6 @@ from workers.run.machine import closing
 from workers.store.file import AppendFailed
 from workers.store.log import LogWriter
 
-CLEANUP_S: Final = 2.0  # spec 1.8: what a cancelled run was doing has this long to go
 CLOSE_PAUSES_S: Final = (0.05, 0.2, 1.0)  # a disk that was full may have room again
 
 
@@ -63,18 +62,20 @@ class RunDesk:
 
     async def append(self, *payloads: Payload) -> None:
         """Make the payloads durable, apply them, publish them."""
-        if self.stopping and not all(type(one) is ToolCallTerminated for one in payloads):
-            raise asyncio.CancelledError
-        if self.shut:
+        results = all(type(one) is ToolCallTerminated for one in payloads)
+        if self.shut or (self.stopping and not results):
             raise asyncio.CancelledError
         await self._home.log.append([(self._run_id, payload) for payload in payloads])
+        # Told to stop while it waited: an effect that was announced does not begin any more.
+        if self.stopping and not results:
+            raise asyncio.CancelledError
 
     async def in_turn(self, decide: Callable[[], Sequence[Payload]]) -> None:
         """Append what `decide` then says, while no command of the session is half done."""
 
         async def append() -> None:
             if not self.stopping and (payloads := decide()):
-                await self.append(*payloads)
+                await self._home.log.append([(self._run_id, payload) for payload in payloads])
 
         await self._home.ask(append)
         if self.stopping:
@@ -100,6 +101,7 @@ class Running:
         self.reason: str | None = None  # why it was told to stop; the first one counts
         self._home = home
         self._kit = kit
+        self._cleanup_s = kit.plan.limits.cleanup_ms / 1000
         self._desk = RunDesk(home, run_id)
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._work: asyncio.Task[None] | None = None
@@ -129,7 +131,7 @@ class Running:
             self._desk.stopping = True
             if self.reason is None:  # else it is being cancelled, and once is enough: it cleans up
                 work.cancel()
-            await _wait_for(work, CLEANUP_S)
+            await _wait_for(work, self._cleanup_s)
             self._desk.shut = True
         await self._home.ask(lambda: self._close(_end(work, self.reason, self._home.log)))
 

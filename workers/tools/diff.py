@@ -1,7 +1,6 @@
 """The change of a file as people are shown it: compact unified hunks, bounded."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
 from ipc.content import DiffDisplay
@@ -112,6 +111,8 @@ def _compare(
     before: list[bytes], after: list[bytes], exact: bool
 ) -> tuple[list[tuple[str, bytes]], int, int]:
     """The lines of a hunk with their signs, and how many were removed and added."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - no start has to wait for it
+
     if not exact or max(len(before), len(after)) > COMPARED_LINES_MAX:
         whole = [("-", line) for line in before] + [("+", line) for line in after]
         return whole, len(before), len(after)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Annotated, ClassVar, Final, TypeVar
 
 from msgspec import Meta
@@ -284,6 +283,8 @@ def nearest(data: bytes, old: str) -> str:
 
 
 def _similar(lines: Sequence[str], wanted: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
     some = {line[:HINT_CHARS_MAX] for line in lines[:HINT_LINES_MAX]}
     close = get_close_matches(wanted[:HINT_CHARS_MAX], sorted(some), n=1)
     if not close:

@@ -5,7 +5,6 @@ import os
 import re
 import stat
 import unicodedata
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
@@ -227,6 +226,8 @@ def _name(name: str) -> str:
 
 def _similar(path: str) -> str:
     """Names beside a missing path that may have been meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
     wanted = os.path.basename(path)
     try:
         names = [name.rstrip("/") for name in _entries(os.path.dirname(path))[0]]
