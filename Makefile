@@ -35,7 +35,7 @@ test: $(DEV)  ## everything a change must pass
 	@$(BIN)/python -m pytest -q -n 2 -m 'not long'
 
 test-long: $(DEV)  ## the tests that kill and cut for minutes
-	@$(BIN)/python -m pytest -q -n 2 -m long --timeout 1800
+	@$(BIN)/python -m pytest -q -n 2 -m long -rP --timeout 1800 -o faulthandler_timeout=1800
 
 bench: $(DEV)  ## one number each
 	@for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done

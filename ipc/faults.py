@@ -9,6 +9,11 @@ Fact = str | int
 FACT_CHARS_MAX: Final = 4096  # characters of one text fact that cross a process
 FACTS_MAX: Final = 32  # facts of one fault that cross a process
 
+# Unicode's space separators, which are "not printable" to Python like a control character is.
+_BLANKS: Final = frozenset(
+    "\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+)
+
 # JSON-RPC error numbers (spec 1.2). A code that is not named here travels as "engine_error".
 RPC_CODES: Final[dict[str, int]] = {
     "parse_error": -32700,
@@ -87,9 +92,14 @@ def rpc_code(code: str) -> int:
 
 
 def clean(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters, what a terminal might obey replaced by U+FFFD."""
+    """`text` in at most `limit` characters, what a terminal might obey replaced by U+FFFD.
+
+    Those are control and format characters; the blanks of other scripts are left alone.
+    """
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in cut)
+    if cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() or c in _BLANKS else "\ufffd" for c in cut)
 
 
 def _bounded(fact: Fact) -> Fact:

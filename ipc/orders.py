@@ -268,6 +268,14 @@ def decode_up(head: bytes) -> Up:
 # ---- birth
 
 
+class Death(Struct, frozen=True, kw_only=True):
+    """How the last worker of a tree ended, as far as its supervisor knows."""
+
+    cause: str
+    exit_status: int | None = None  # minus the signal's number when one killed it
+    seen: bool = False  # False: gathered from what it left behind; it may have ended in order
+
+
 class Birth(Struct, frozen=True, kw_only=True, tag="birth"):
     """What a worker is: the one message on its life socket, with descriptors beside it.
 
@@ -289,6 +297,7 @@ class Birth(Struct, frozen=True, kw_only=True, tag="birth"):
     epoch: int
     on_eof: OnEof
     role: Role
+    last: Death | None = None  # None: this is the tree's first worker
 
     def __repr__(self) -> str:
         return f"Birth({self.identity!r}, root_dir={self.root_dir!r}, role={self.role!r})"

@@ -82,73 +82,114 @@ def matches(pattern: str, label: str | None, workspace: str | None = None) -> bo
 
     A call without a label is covered by `*` alone. `${workspace_dir}` stands for `workspace`,
     character by character even where that holds a `*`; a relative path label is then taken
-    inside it. The time is linear in the label for a given pattern.
+    inside it.
     """
-    if label is None or pattern == "*":
-        return pattern == "*"
-    rooted = workspace is not None and WORKSPACE in pattern
-    if rooted:
-        if label.startswith(_UNROOTED):
-            return False
-        if not label.startswith("/"):
-            label = f"{workspace}/{label}"
-    return _covers(_pieces(pattern, workspace if rooted else None), label)
+    shape = shape_of(pattern, workspace)
+    return shape.covers(rooted(label, workspace) if shape.rooted else label)
 
 
 def specificity(pattern: str, workspace: str | None = None) -> tuple[int, int]:
     """How exact a pattern is: (literal characters, minus wildcards); the greater one wins."""
-    wild = pattern.count("*") + pattern.count("?")
-    literal = len(pattern) - wild
-    if workspace is not None:
-        literal += pattern.count(WORKSPACE) * (len(workspace) - len(WORKSPACE))
-    return literal, -wild
+    return shape_of(pattern, workspace).specificity
 
 
-def _covers(pieces: "tuple[_Piece, ...]", label: str) -> bool:
-    first, last = pieces[0], pieces[-1]
-    if len(pieces) == 1:
-        return len(label) == first.length and first.at(label, 0)
-    end = len(label) - last.length
-    if end < first.length or not first.at(label, 0) or not last.at(label, end):
-        return False
-    position = first.length
-    for piece in pieces[1:-1]:  # the leftmost place is the best: it leaves most for the others
-        found = piece.find(label, position, end)
-        if found < 0:
+def rooted(label: str | None, workspace: str | None) -> str | None:
+    """A path label from the root, as patterns with `${workspace_dir}` want it; None: no path."""
+    if label is None or workspace is None or label.startswith(_UNROOTED):
+        return None
+    return label if label.startswith("/") else f"{workspace}/{label}"
+
+
+# --- patterns made ready --------------------------------------------------------------------------
+
+
+class Shape:
+    """A pattern made ready for many labels; the time for one is linear in its length.
+
+    Between two `*` stands a piece of fixed length, and the leftmost place for it leaves most for
+    the others: there is nothing to come back to, however many `*` there are.
+    """
+
+    __slots__ = (
+        "_first", "_last", "_least", "_middle", "_plain", "_starred", "_tail",
+        "bare", "head", "rooted", "specificity",
+    )  # fmt: skip
+
+    def __init__(self, pattern: str, workspace: str | None) -> None:
+        pieces = _pieces(pattern, workspace)
+        literal = sum(len(piece.text) for piece in pieces)
+        singles = sum(piece.length for piece in pieces) - literal
+        self.bare = pattern == "*"  # the one that also covers a call without a label
+        self.rooted = workspace is not None and WORKSPACE in pattern
+        self.specificity = (literal, 1 - len(pieces) - singles)
+        self._first, self._last = pieces[0], pieces[-1]
+        self._middle = tuple(piece for piece in pieces[1:-1] if piece.length)
+        self.head, self._tail = self._first.head, self._last.tail  # up to the nearest wildcard
+        self._least = literal + singles
+        self._starred = len(pieces) > 1
+        self._plain = not singles and not self._middle  # then its two ends say it all
+
+    def covers(self, label: str | None) -> bool:
+        """Whether it means this label, which has to be `rooted` if the shape is."""
+        if label is None:
+            return self.bare
+        # Nearly every label is refused here; what follows is slower.
+        if not label.startswith(self.head) or not label.endswith(self._tail):
             return False
-        position = found + piece.length
-    return True
+        if self._starred:
+            return len(label) >= self._least and (self._plain or self._fits(label))
+        return len(label) == self._least and self._first.at(label, 0)
+
+    def _fits(self, label: str) -> bool:
+        end = len(label) - self._last.length
+        if not self._first.at(label, 0) or not self._last.at(label, end):
+            return False
+        position = self._first.length
+        for piece in self._middle:
+            found = piece.find(label, position, end)
+            if found < 0:
+                return False
+            position = found + piece.length
+        return True
 
 
 class _Piece:
-    """The text between two `*`: of fixed length, so that there is nothing to backtrack into."""
+    """The text between two `*`: literal characters, with a `?` (None) here and there."""
 
-    __slots__ = ("length", "shape", "text")
+    __slots__ = ("gapped", "head", "length", "tail", "text")
 
     def __init__(self, parts: list[str | None]) -> None:
         literal = [part for part in parts if part is not None]
-        self.length = sum(len(part) for part in literal) + len(parts) - len(literal)
         self.text = "".join(literal)
-        self.shape: re.Pattern[str] | None = None
-        if len(literal) != len(parts):  # a None is a `?`
-            self.shape = re.compile(
-                "".join("." if part is None else re.escape(part) for part in parts), re.DOTALL
-            )
+        self.length = len(self.text) + len(parts) - len(literal)
+        self.head = self.tail = self.text  # before the first `?`, after the last one
+        self.gapped: re.Pattern[str] | None = None
+        if len(literal) != len(parts):
+            gap = parts.index(None)
+            self.head = "".join(literal[:gap])
+            self.tail = "".join(literal[len(literal) - parts[::-1].index(None) :])
+            shape = "".join("." if part is None else re.escape(part) for part in parts)
+            self.gapped = re.compile(shape, re.DOTALL)
 
     def at(self, label: str, position: int) -> bool:
-        if self.shape is None:
+        if self.gapped is None:
             return label.startswith(self.text, position)
-        return self.shape.match(label, position) is not None
+        return self.gapped.match(label, position) is not None
 
     def find(self, label: str, start: int, end: int) -> int:
-        if self.shape is None:
+        if self.gapped is None:
             return label.find(self.text, start, end)
-        found = self.shape.search(label, start, end)
+        found = self.gapped.search(label, start, end)
         return -1 if found is None else found.start()
 
 
-@lru_cache(maxsize=4096)
-def _pieces(pattern: str, workspace: str | None) -> tuple[_Piece, ...]:
+@lru_cache(maxsize=1024)
+def shape_of(pattern: str, workspace: str | None = None) -> Shape:
+    """The shape of a pattern; `workspace` as for `matches`."""
+    return Shape(pattern, workspace)
+
+
+def _pieces(pattern: str, workspace: str | None) -> list[_Piece]:
     pieces: list[list[str | None]] = [[]]
     chunks = [pattern] if workspace is None else pattern.split(WORKSPACE)
     for number, chunk in enumerate(chunks):
@@ -159,4 +200,4 @@ def _pieces(pattern: str, workspace: str | None) -> tuple[_Piece, ...]:
                 pieces.append([])
             else:
                 pieces[-1].append(None if part == "?" else part)
-    return tuple(_Piece(parts) for parts in pieces)
+    return [_Piece(parts) for parts in pieces]

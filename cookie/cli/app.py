@@ -1,6 +1,6 @@
 """The `cookie` script: starts what `cookie run` will need, then reads the command line."""
 
-import _signal  # what `signal` wraps: that imports enum, and the worker is not started yet
+import _signal  # type: ignore[import-not-found]  # `signal` imports enum, and no worker works yet
 import gc
 import os
 import sys

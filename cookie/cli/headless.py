@@ -70,7 +70,7 @@ class NothingToResume(Fault):
 
 
 class CutOff(Fault):
-    """--resume-session without a prompt, and the open run was past the point it could go on from."""
+    """--resume-session without a prompt, and the open run was past where it can go on from."""
 
     code = "run_interrupted"
 

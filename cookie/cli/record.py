@@ -63,16 +63,15 @@ class Recorder:
         """One event of our session, in order; `line` is shown exactly as it came."""
         event = self._decode(line)
         payload = event.payload
-        ours = event.run_id is None or event.run_id == self.run_id
-        if type(payload) is RunStarted and payload.client_run_id == self._client_id:
-            apply(self.state, event)
-            self._found(event.run_id)
+        if self.run_id is None:
+            if type(payload) is RunStarted and payload.client_run_id == self._client_id:
+                self._found(event.run_id)
+            elif event.run_id is not None or self._early:
+                # Of a run that may yet turn out to be ours, or behind one: the fold wants order.
+                self._early.append((event, line))
+                return event
+        if event.run_id is None or event.run_id == self.run_id:
             self._show(event, line)
-        elif ours:
-            apply(self.state, event)
-            self._show(event, line)
-        elif self.run_id is None:  # of a run that may yet turn out to be ours
-            self._early.append((event, line))
         return event
 
     def summary(self, session_id: SessionId, verdict: Verdict) -> Summary:
@@ -112,11 +111,11 @@ class Recorder:
         self.run_id = run_id
         early, self._early = self._early, []
         for event, line in early:
-            if event.run_id == run_id:
-                apply(self.state, event)
+            if event.run_id is None or event.run_id == run_id:
                 self._show(event, line)
 
     def _show(self, event: StoredEvent, line: bytes) -> None:
+        apply(self.state, event)
         payload = event.payload
         if isinstance(payload, _ENDS):
             self.ended = payload

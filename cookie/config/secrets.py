@@ -1,4 +1,4 @@
-"""The surroundings: the only file that reads settings from the environment."""
+"""The surroundings and what is secret: the only file that reads settings from the environment."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from ipc.disk.paths import default_data_dir
+from ipc.faults import Fault
+from ipc.ids import ProviderId, SecretRef
 
 # What a tool never inherits (processes.md "Secrets, rights, environment"): a child that could
 # answer for us to systemd, or speak to the daemon as a person does. `pass_env` gives some back.
@@ -15,6 +17,68 @@ WITHHELD: Final = frozenset(
     {"NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "COOKIE_DAEMON_TOKEN"}
 )
 WITHHELD_PREFIXES: Final = ("WATCHDOG_", "LISTEN_")
+
+
+class Kept(Struct, frozen=True):
+    """A setting whose value is a secret: where the value is, and what anybody may see of it."""
+
+    ref: SecretRef
+    shown: str  # "${env:NAME}" as it was written, or a mask
+
+
+class NoSecret(Fault):
+    """A secret was asked for that the config does not hold."""
+
+    code = "no_secret"
+
+    def __init__(self, ref: SecretRef) -> None:
+        super().__init__(provider=ref.provider_id, field=ref.field)
+        self.args = (f"there is no {ref.field} of {ref.provider_id} in the config",)
+
+
+class Vault:
+    """The secrets of one config: the only object that holds their values.
+
+    It can be asked, and that is all: its repr is a count, and nothing encodes or copies it.
+    `variables` are the names of all environment variables that the config reads, in any file.
+    """
+
+    __slots__ = ("_fields", "variables")
+
+    def __init__(
+        self,
+        fields: Mapping[str, Mapping[str, str]] | None = None,
+        variables: Iterable[str] = (),
+    ) -> None:
+        self._fields = {owner: dict(mine) for owner, mine in (fields or {}).items()}
+        self.variables = frozenset(variables)
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self)} secrets)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a vault is neither copied nor written anywhere")
+
+    def __len__(self) -> int:
+        return sum(len(mine) for mine in self._fields.values())
+
+    def __contains__(self, ref: SecretRef) -> bool:
+        return ref.field in self._fields.get(ref.provider_id, {})
+
+    def refs(self) -> tuple[SecretRef, ...]:
+        """Where each of them is, in the order of owners and fields."""
+        return tuple(
+            SecretRef(provider_id=ProviderId(owner), field=field)
+            for owner, mine in sorted(self._fields.items())
+            for field in sorted(mine)
+        )
+
+    def value(self, ref: SecretRef) -> str:
+        """The value behind a reference, for `orders.Grant` and nothing else; raises NoSecret."""
+        try:
+            return self._fields[ref.provider_id][ref.field]
+        except KeyError:
+            raise NoSecret(ref) from None
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
@@ -37,6 +101,11 @@ def surroundings(
         temporary=temporary.rstrip("/") if temporary.startswith("/") else "/tmp",  # noqa: S108
         uid=os.getuid(),
     )
+
+
+def environment() -> dict[str, str]:
+    """The variables that `${env:NAME}` in a config file may name."""
+    return dict(os.environ)
 
 
 def tool_environment(

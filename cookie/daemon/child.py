@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ipc.faults import clean
@@ -70,6 +71,19 @@ def abandon(worker: Worker) -> None:
 def kill_marked(mark: str) -> None:
     """Kill every process that carries the mark of a dead tree; blocks for at most a second."""
     proc.kill_tree(mark=mark)
+
+
+def children() -> list[proc.Process]:
+    """The live children of this process, its workers among them; reads all of /proc."""
+    return [one for one in proc.processes() if one.parent == os.getpid()]
+
+
+def kill_with_all_below(strangers: Sequence[proc.Process]) -> None:
+    """Kill processes and what they started; blocks for at most a second each."""
+    for stranger in strangers:
+        proc.kill(stranger, signal.SIGSTOP)  # or it starts more while its children are killed
+        proc.kill_tree(stranger.pid)
+        proc.kill(stranger)
 
 
 def last_words(fd: int) -> str:

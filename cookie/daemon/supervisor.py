@@ -41,6 +41,7 @@ PINGS_MISSED_MAX: Final = 3  # counted, not timed: a supervisor that was stopped
 SETTLE_S: Final = 0.25  # from a worker's Ready to what we do for the next start
 UNKILLABLE_S: Final = 5.0  # how long a worker in the kernel's hands is waited for after SIGKILL
 LAST_WORDS_S: Final = 0.02  # what a dead worker sent is still on its way through ZeroMQ's thread
+SWEEPS_MAX: Final = 8  # looks for what a dead worker left; each kills all that it finds
 NO_PIDFD_POLL_S: Final = 0.05
 
 OnEmit = Callable[[SessionId, int, bool, bytes], None]  # session, seq, durable, notification
@@ -150,6 +151,7 @@ class Supervisor:
         self._ping_s = wedged_after_s / PINGS_MISSED_MAX
         self._subreaper = subreaper
         self._settling: asyncio.TimerHandle | None = None
+        self._alone = False  # every child of this process is known to come from a worker
         self._closed = False
         self._roster = Roster(policy)
         self._trees: dict[SessionId, _Tree] = {}
@@ -473,11 +475,29 @@ class Supervisor:
     async def _sweep(self, root: SessionId) -> None:
         """Kill what a dead worker's tools left alive, and reap what came to us."""
         await self._loop.run_in_executor(None, child.kill_marked, f"{root}:")
-        self._reap_strangers()
+        for _ in range(SWEEPS_MAX):
+            self._reap_strangers()
+            if not self._alone or not (strangers := await self._strangers()):
+                return
+            await self._loop.run_in_executor(None, child.kill_with_all_below, strangers)
+
+    async def _strangers(self) -> list[proc.Process]:
+        """Children that are no workers: orphans that came to us and hide their mark."""
+        found = await self._loop.run_in_executor(None, child.children)
+        ours = self._worker_pids()  # as of now, so that one that was started meanwhile is spared
+        return [one for one in found if one.pid not in ours]
+
+    def _worker_pids(self) -> set[int]:
+        return {
+            worker.pid
+            for tree in self._trees.values()
+            for worker in (tree.worker, tree.spare)
+            if worker is not None
+        }
 
     def _reap_strangers(self) -> None:
         """Reap dead children nobody watches; they are orphans of a dead worker (hazard 30)."""
-        ours = {tree.worker.pid for tree in self._trees.values() if tree.worker is not None}
+        ours = self._worker_pids()
         with contextlib.suppress(ChildProcessError):
             while (
                 seen := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -561,6 +581,10 @@ class Supervisor:
 
     async def _tidy(self, workspace: WorkspacePaths) -> None:
         """Sweep what killed supervisors left: their incarnations, their unpublished trees."""
+        if self._subreaper:
+            # Children from before an exec (a shell's jobs) are not ours to kill, nor are the
+            # orphans that theirs may become: then only those with a mark are.
+            self._alone = not await self._strangers()
         directory = self._incarnation.path.parent
         with contextlib.suppress(OSError):
             await self._loop.run_in_executor(None, instance.sweep, directory)

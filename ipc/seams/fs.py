@@ -6,12 +6,15 @@ record, fail or shorten calls, so nothing needs patching.
 # The `os` calls are the point of this file: they work on descriptors and say errno.
 # ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH116, PTH208
 
+import errno
 import fcntl
 import os
 import sys
 from typing import Final
 
 from ipc.seams.failpoints import ARMED, hit
+
+_STATFS_BYTES: Final = 512  # the kernel's struct has 120 at most
 
 StrPath = str | os.PathLike[str]
 
@@ -137,6 +140,12 @@ class Fs:
             hit("fs.flock")
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    def magic(self, path: StrPath) -> int | None:
+        """The number statfs(2) gives the file system under `path`; None where it has none."""
+        if ARMED:
+            hit("fs.magic")
+        return _magic(os.fsencode(path))
+
 
 # fsync reaches the drive's cache only on Linux; Darwin wants F_FULLFSYNC and has no fdatasync.
 if sys.platform == "darwin":
@@ -150,6 +159,28 @@ if sys.platform == "darwin":
     _datasync = _sync
 else:
     _sync, _datasync = os.fsync, os.fdatasync
+
+if sys.platform == "linux":
+
+    def _magic(path: bytes) -> int | None:
+        # ctypes costs milliseconds at import and only who locks a tree needs it.
+        import ctypes  # noqa: PLC0415
+
+        statfs = getattr(ctypes.CDLL(None, use_errno=True), "statfs", None)
+        if statfs is None:
+            return None
+        found = ctypes.create_string_buffer(_STATFS_BYTES)
+        if statfs(path, found) != 0:
+            no = ctypes.get_errno()
+            if no in {errno.ENOSYS, errno.EOVERFLOW}:
+                return None
+            raise OSError(no, os.strerror(no), os.fsdecode(path))
+        # `f_type` comes first, a long that holds a number of 32 bits (statfs(2)).
+        return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
+else:
+
+    def _magic(path: bytes) -> int | None:
+        return None
 
 
 REAL: Final = Fs()

@@ -1,13 +1,13 @@
 """The start of a worker process, with the imports of a bare interpreter and no more.
 
 It is what `cookie run` does first: whatever is imported before the spawn is waited for twice, here
-and then by the worker, whose own imports begin that much later. So no typing, socket or pathlib.
+and then by the worker, whose own imports begin that much later. So no typing, socket or signal.
 """
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps, which imports enum
 import errno
 import fcntl
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 
 LIFE_FD = 3  # where a worker finds its end of the life socketpair
@@ -50,7 +50,7 @@ def _posix_spawn(argv: Sequence[str], env: Mapping[str, str], life: int, stderr:
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable() if fd > LIFE_FD),
     ]
     # Python ignores SIGPIPE and a shell's `&` ignores SIGINT; neither is the worker's choice.
-    default = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    default = _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}
     try:
         return os.posix_spawn(
             argv[0],

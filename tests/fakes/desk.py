@@ -43,7 +43,9 @@ from workers.tools.base import Room, Tool, ToolFailure
 Append = Callable[[Sequence[Payload]], Awaitable[None]]
 
 # What stands at the beginning of every run and is not worth a word in a story.
-SETTING: Final = frozenset({"session_created", "run_started", "model_request_prepared"})
+SETTING: Final = frozenset(
+    {"session_created", "session_title_committed", "run_started", "model_request_prepared"}
+)
 WORKSPACE: Final = "/w"
 
 
@@ -64,7 +66,7 @@ class MemoryDesk:
         self.before: Append | None = None
         self._state = SessionState()
         for event in events:
-            self._take(event)
+            self.take(event)
 
     @property
     def state(self) -> SessionView:
@@ -93,14 +95,14 @@ class MemoryDesk:
             )
         )
         for event in log.events:
-            self._take(event)
+            self.take(event)
         return self
 
     def put(self, *payloads: Payload) -> None:
         """Append at once."""
         for payload in payloads:
             run = None if self._state.run is None else self._state.run.run_id
-            self._take(
+            self.take(
                 StoredEvent(
                     session_id="session",  # type: ignore[arg-type]
                     run_id=run,
@@ -128,7 +130,7 @@ class MemoryDesk:
             await self.before((payload,))
         self.put(payload)
 
-    def _take(self, event: StoredEvent) -> None:
+    def take(self, event: StoredEvent) -> None:
         apply(self._state, event)
         self.events.append(event)
 

@@ -108,7 +108,7 @@ class Session:
         self.tree = tree
 
     async def command(self, method: str, params: Any) -> Any:
-        return await self.actor.ask(lambda: COMMANDS[method](self.actor, params))
+        return await self.actor.ask(lambda: COMMANDS[method].carry_out(self.actor, params))
 
     async def create(self) -> Any:
         return await self.command("session.create", SessionCreateParams(selection=SELECTION))
@@ -150,6 +150,7 @@ async def living(
     fs: Fs | None = None,
     mine: Kit | None = None,
     log: type[LogWriter] = LogWriter,
+    resume: bool = True,
 ) -> AsyncIterator[Session]:
     """A session at `place`: a new one with its creation waiting, or the one that is there.
 
@@ -184,7 +185,7 @@ async def living(
             await session.create()
         elif recovery.events:
             await actor.ask(lambda: actor.recover(recovery.events))
-            if recovery.resume is not None:
+            if resume and recovery.resume is not None:
                 actor.start_run()
         yield session
     finally:

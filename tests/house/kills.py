@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,8 +87,7 @@ def told_is_kept(log: Log, told: Sequence[bytes]) -> list[str]:
 
 def seq_rises(log: Log) -> list[str]:
     seqs = [event["seq"] for event in log.events]
-    pairs = zip(seqs, seqs[1:], strict=False)
-    return [f"seq {later} follows {earlier}" for earlier, later in pairs if later <= earlier]
+    return [f"seq {later} follows {one}" for one, later in pairwise(seqs) if later <= one]
 
 
 def torn(before: Log, after: Log, *, kills: int) -> list[str]:
@@ -334,18 +334,27 @@ class Space:
         for directory in (self.workspace, self.data, self.runtime):
             directory.mkdir(mode=0o700)
         (self.workspace / "seed.txt").write_text("one\ntwo\nthree\n")
-        (self.data / "config.toml").write_text(_config(["kills", "drip", "orphan", "hardy"]))
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
-        self.env["XDG_RUNTIME_DIR"] = str(self.runtime)
+        (self.data / "config.toml").write_text(_config(["kills", "orphan"]))
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "XDG_RUNTIME_DIR": str(self.runtime),
+        }
         self.commands = 0
-        self.told: list[bytes] = []
 
     def start(self, *words: str, fp: str = "") -> Command:
         return Command(self, words, fp)
 
-    def first(self, model: str = "kills", fp: str = "") -> Command:
-        mode = ("--permission-mode", "yolo", "--data-dir", str(self.data))
-        return self.start("-m", f"{model}/script", *mode, "begin", fp=fp)
+    def first(self, model: str = "kills", prompt: str = "begin", *, fp: str = "") -> Command:
+        return self.start(*self.flags(model), prompt, fp=fp)
+
+    def again(self, model: str, prompt: str = "go on") -> Command:
+        return self.start("--resume-session", self.root, *self.flags(model), prompt)
+
+    def flags(self, model: str) -> list[str]:
+        rules = ["--permission-mode", "yolo"]
+        return ["-m", f"{model}/script", *rules, "--data-dir", str(self.data)]
 
     @property
     def tree(self) -> TreePaths | None:
@@ -353,6 +362,11 @@ class Space:
         found = [one for one in self.trees() if not one.name.startswith(".")]
         assert len(found) <= 1
         return TreePaths(found[0]) if found else None
+
+    @property
+    def root(self) -> str:
+        assert self.tree is not None
+        return self.tree.directory.name
 
     def trees(self) -> list[Path]:
         """Every directory of a tree, published or not."""
@@ -496,9 +510,7 @@ class Trial:
 
     def _words(self) -> list[str]:
         """The worker was killed when its run was over: the command had nothing to complain of."""
-        assert self._space.tree is not None
-        root, data = self._space.tree.directory.name, str(self._space.data)
-        return ["--resume-session", root, "--data-dir", data, "--permission-mode", "yolo"]
+        return ["--resume-session", self._space.root, *self._space.flags("kills")]
 
     def _kill(self, command: Command, since: str, seconds: float) -> bool:
         if since == "event" and not command.until(bool):

@@ -293,7 +293,7 @@ assert value.value == 1
     ("module", "heavy"),
     [
         ("ipc.seams.proc", {"asyncio", "subprocess", "ctypes", "socket", "msgspec"}),
-        ("ipc.seams.spawn", {"asyncio", "subprocess", "socket", "typing", "pathlib", "re"}),
+        ("ipc.seams.spawn", {"asyncio", "enum", "pathlib", "re", "signal", "socket", "typing"}),
     ],
 )
 def test_a_seam_that_a_start_waits_for_is_light_to_import(module: str, heavy: set[str]) -> None:

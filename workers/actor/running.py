@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from ipc.events import RUN_ERROR_CHARS_MAX, Payload, RunCancelled, RunFailed, ToolCallTerminated
 from ipc.faults import Fault, clean
-from ipc.fold import SessionView
+from ipc.fold import OpenRun, SessionView
 from ipc.ids import RunId
 from workers.run.desk import Kit
 from workers.run.drive import drive
@@ -137,20 +137,24 @@ class Running:
 
     async def _close(self, end: RunCancelled | RunFailed) -> None:
         """End the run in the log, unless it has ended: what is open in it ends first."""
-        log, state = self._home.log, self._home.state
-        for pause in (*CLOSE_PAUSES_S, None):
+        log = self._home.log
+        pauses = iter(CLOSE_PAUSES_S)
+        while self._open() is not None:
             try:
                 # A cancelled append is still on its way: what becomes of it must be known first.
                 await log.append([])
-                if state.run is not None and state.run.run_id == self.run_id:
-                    events = closing(state, state.run, end)
+                if (run := self._open()) is not None:
+                    events = closing(self._home.state, run, end)
                     await log.append([(self.run_id, event) for event in events])
             except AppendFailed:
-                if pause is None:
+                if (pause := next(pauses, None)) is None:
                     raise
                 await self._kit.clock.sleep(pause)
-            else:
-                return
+
+    def _open(self) -> OpenRun | None:
+        """The run, as the log knows it; None when it has its end."""
+        run = self._home.state.run
+        return run if run is not None and run.run_id == self.run_id else None
 
 
 async def _wait_for(work: "asyncio.Task[None]", seconds: float) -> None:

@@ -78,6 +78,7 @@ class SessionActor:
         self._outbox = outbox
         self._mail: asyncio.Queue[_Letter] = asyncio.Queue(MAILBOX_COMMANDS_MAX)
         self._closed = False
+        self._ending: str | None = None  # why no run is to go on
         self._tasks: asyncio.TaskGroup | None = None
         self._running: Running | None = None
         self._run: asyncio.Task[None] | None = None  # of `_running`, or of the one before it
@@ -178,21 +179,25 @@ class SessionActor:
         if self._closed:
             raise SessionClosed(session=self.session_id)
         await self._mail.put(letter)
-        if self._closed:  # while we waited for room
-            self._refuse(letter)
+        if self._closed:  # while we waited for room, as others may still do
+            self._refuse_all()
         answer: T = await letter.answer
         return answer
 
     async def serve(self) -> None:
-        """Until cancelled: commands one after the other; the run lives and ends in this scope."""
+        """Until cancelled: commands one after the other; the run lives and ends in this scope.
+
+        Raises LogBroken when a command or the run has found the log broken for good.
+        """
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 while True:
                     await self._answer(await self._mail.get())
+                    if self._log is not None and self._log.broken is not None:
+                        raise self._log.broken
         finally:
             self._closed = True
-            while not self._mail.empty():
-                self._refuse(self._mail.get_nowait())
+            self._refuse_all()
 
     async def _answer(self, letter: _Letter) -> None:
         if letter.answer.done():  # who asked has gone
@@ -213,6 +218,10 @@ class SessionActor:
             if not letter.answer.done():
                 letter.answer.set_result(result)
 
+    def _refuse_all(self) -> None:
+        while not self._mail.empty():
+            self._refuse(self._mail.get_nowait())
+
     def _refuse(self, letter: _Letter) -> None:
         if not letter.answer.done():
             letter.answer.set_exception(SessionClosed(session=self.session_id))
@@ -232,6 +241,8 @@ class SessionActor:
         # have heard of it yet.
         live = self._one_by_one(self._run, self._running)
         self._run = self._tasks.create_task(live, name=f"run {run_id}")
+        if self._ending is not None:
+            self._running.stop(self._ending)
 
     def cancel_run(self, reason: str) -> bool:
         """Cancel the open run; False when there is none. The first reason is the one recorded."""
@@ -240,6 +251,16 @@ class SessionActor:
             return False
         running.stop(reason)
         return True
+
+    async def end(self, reason: str) -> None:
+        """Cancel the open run, also one that a command is opening now; wait until it is over.
+
+        A run that begins after this is cancelled at once, with the same reason.
+        """
+        self._ending = reason
+        self.cancel_run(reason)
+        await self.ask(_nothing)  # comes behind a command that is half done
+        await self.run_over()
 
     async def run_over(self) -> None:
         """Wait until no run is at work: its terminal event is in the log then."""
@@ -250,3 +271,7 @@ class SessionActor:
         if before is not None and not before.done():
             await asyncio.wait({before})
         await running.live()
+
+
+async def _nothing() -> None:
+    """A command that only waits for its turn."""

@@ -13,7 +13,7 @@ from ipc.methods.notify import notification
 from ipc.orders import Mark
 from workers.store.log import Record
 
-WAITING_EVENTS_MAX: Final = 4096  # from here on a run waits for the link
+WAITING_EVENTS_MAX: Final = 1024  # from here on a run waits for the link
 WAITING_BYTES_MAX: Final = 8 << 20
 
 

@@ -19,10 +19,15 @@ _Facts = tuple[RunId | None, int, TreeState]
 class Pulse:
     """Watches a session's fold; `touch` is called whenever something was applied to it."""
 
-    def __init__(self, state: SessionView, send: Callable[[Status], None]) -> None:
+    def __init__(
+        self,
+        state: SessionView,
+        send: Callable[[Status], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._state = state
         self._send = send
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()  # its clock and its timers
         self._phase: TreeState | None = "starting"
         self._told: _Facts | None = None
         self._told_at = self._loop.time() - EVERY_S
@@ -30,8 +35,10 @@ class Pulse:
         self._soon = False  # the timer is for a change, not for another look
 
     def begin(self) -> None:
-        """The tree is open."""
+        """The tree is open. That it is idle was said by Ready."""
         self._phase = None
+        if self._state.run is None:
+            self._told = self._facts()
         self.touch()
 
     def drain(self) -> None:

@@ -62,11 +62,9 @@ from workers.store.summary import skipped_of, summarise, write_summary
 from workers.store.tree import OwnedTree
 from workers.tools import TOOLS
 
-RUN_END_S: Final = 3.0  # what runs has this long to end when the worker does
-LAST_RESORT_S: Final = 4.0  # an orphan that is still here then leaves without its last steps
-ORPHAN_S: Final = (
-    4.8  # and this is the kernel's word, should even that not work (5 s, processes.md)
-)
+RUN_END_S: Final = 2.5  # what runs has this long to end when the worker does
+LAST_RESORT_S: Final = 3.5  # an orphan that is still here then leaves without its last steps
+ORPHAN_S: Final = 4.5  # the kernel ends it, should even that not work (5 s, processes.md)
 SETTLE_S: Final = 0.25  # from Ready to what the kernel is told at the latest
 CALLS_MAX: Final = 256  # being answered at once; the supervisor's own limit is 64 a connection
 REASON_ORPHANED: Final = "the process that asked for it is gone"
@@ -177,8 +175,13 @@ class Worker:
         return recover(self._state.view(), self._facts())
 
     def _facts(self) -> Facts:
-        """What is known of the worker before this one: what the supervisor saw, or its absence."""
-        return Facts(cause=UNKNOWN_DEATH, damaged_tail=self._log_read.tail_damaged)
+        """What is known of the last worker: what was seen of its end, or what is left of it."""
+        last, damaged = self._birth.last, self._log_read.tail_damaged
+        if last is None:
+            return Facts(cause=UNKNOWN_DEATH, damaged_tail=damaged)
+        return Facts(
+            cause=last.cause, exit_status=last.exit_status, died=last.seen, damaged_tail=damaged
+        )
 
     def _open_log(self) -> LogWriter:
         paths = self._tree.paths.root
@@ -198,9 +201,9 @@ class Worker:
 
     async def _reconcile(self, recovery: Recovery) -> None:
         open_run = self._actor.run_id
-        if recovery.events:
+        if self._birth.published:
             # The first command of all: what clients ask for meanwhile comes behind it.
-            await self._actor.ask(lambda: self._actor.recover(recovery.events))
+            await self._actor.ask(lambda: self._recover(recovery))
         self._resume = recovery.resume
         done: tuple[RecoveredRun, ...] = ()
         if open_run is not None:
@@ -210,6 +213,13 @@ class Worker:
         self._loop.call_later(SETTLE_S, self._settle)
         self._pulse.begin()
         self._go_on()
+
+    async def _recover(self, recovery: Recovery) -> None:
+        # The mark finds what an earlier worker's tools left, also when its supervisor died with
+        # it and nobody was there to see. No tool of ours is running yet.
+        await asyncio.to_thread(proc.kill_tree, mark=f"{self._birth.root_id}:")
+        if recovery.events:
+            await self._actor.recover(recovery.events)
 
     def _go_on(self) -> None:
         """Start the run that was open: reconciled and with a plan, whichever came last."""
@@ -374,10 +384,9 @@ class Worker:
     async def _wind_down(self, reason: str) -> None:
         """Record the end of what runs, leave no process, write the caches, close the log."""
         self._pulse.drain()
-        self._actor.cancel_run(reason)
         try:
             async with asyncio.timeout(self._run_end_s):
-                await self._actor.run_over()
+                await self._actor.end(reason)
         except TimeoutError:
             sys.stderr.write("cookie: the run did not end in time\n")
         proc.kill_tree(os.getpid())

@@ -29,7 +29,7 @@ from ipc.seams.failpoints import ARMED, hit
 from workers.store.file import AppendFailed, LogFile, LogPoisoned
 from workers.store.tree import LogBroken
 
-QUEUE_EVENTS_MAX: Final = 4096  # a full queue slows its senders down; it never grows
+QUEUE_EVENTS_MAX: Final = 1024  # a full queue slows its senders down; it never grows
 QUEUE_BYTES_MAX: Final = 8 << 20
 GATHER_S: Final = 0.016
 GATHER_BYTES: Final = 4096
