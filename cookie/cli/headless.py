@@ -22,7 +22,7 @@ from cookie.cli.verdict import Status, Verdict
 from cookie.daemon.roster import ONE_LIFE
 from cookie.daemon.supervisor import Supervisor, WorkerLost
 from ipc.content import user_text
-from ipc.faults import Fault
+from ipc.faults import Fault, RemoteFault
 from ipc.ids import RunId, SessionId, new_client_id
 from ipc.methods.notify import event_of
 from ipc.methods.runs import RunCancelParams, RunStartParams, RunStartResult, RunSteerParams
@@ -182,6 +182,9 @@ class _Headless:
     async def run(self, worker: Started) -> int:
         """From the birth of the worker to the exit code; the worker is gone when this returns."""
         self._take_signals()
+        deadline = self._loop.time() + self._order.timeout_s
+        # Asked while a write waits, and so while the loop does: no timer is due, no cancel sent.
+        self._output.hurry = lambda: self._interrupts > 0 or self._loop.time() > deadline
         timer = self._loop.call_later(self._order.timeout_s, self._cancel, REASON_TIMEOUT)
         try:
             code = await self._carry(worker)
@@ -228,10 +231,11 @@ class _Headless:
             self._shown()
             if self._reason is not None:
                 self._send_cancel()
-            elif prompt is not None:
-                await self._ask(
-                    "run.steer", RunSteerParams(run_id=live[0], input=user_text(prompt))
-                )
+            elif prompt is not None and not await self._steered(live[0], prompt):
+                # It had one step left and has taken it: what was said begins the next run.
+                self._recorder.forget()
+                self._over = self._loop.create_future()
+                await self._start(prompt)
             return
         if self._reason is not None:
             raise NotBegun(self._reason)
@@ -241,6 +245,19 @@ class _Headless:
             raise NothingToResume(self._root)
         if self._setup.tree.fresh:
             await self._ask("session.create", SessionCreateParams(selection=self._setup.selection))
+        await self._start(prompt)
+
+    async def _steered(self, run_id: RunId, prompt: str) -> bool:
+        """Say something to a run that is going on; False when it is over."""
+        try:
+            await self._ask("run.steer", RunSteerParams(run_id=run_id, input=user_text(prompt)))
+        except RemoteFault as fault:
+            if fault.body().code != "run_not_found":
+                raise
+            return False
+        return True
+
+    async def _start(self, prompt: str) -> None:
         client_id = new_client_id()
         self._recorder.watch(client_id=client_id)
         params = RunStartParams(

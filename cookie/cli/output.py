@@ -7,16 +7,21 @@ import select
 import stat
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ipc.faults import Fault
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 RECORD_PREFIX: Final = b'{"type":"event","event":'
 RECORD_SUFFIX: Final = b"}\n"
 STDOUT: Final = "stdout"
 NO_FD: Final = -1
+LOOK_MS: Final = 100  # between two looks at whether there is a hurry
+STUCK_MS: Final = 2000  # a reader that took nothing for so long stands still
 
 # What a terminal would obey in a model's words (hazard 64): C0 but newline and tab, DEL, C1, and
 # what turns the direction of text. A carriage return is part of a line's end or a way to hide one.
@@ -27,6 +32,13 @@ _OBEYED: Final = {
     ord("\n"): "\n",
     ord("\t"): "\t",
     ord("\r"): None,
+}
+# The same inside JSON, where each has a spelling that means the same and does nothing. What is
+# below the blank is spelled so already.
+_ESCAPED: Final = {
+    code: f"\\u{code:04x}"
+    for code in _OBEYED
+    if code >= 0x7F  # noqa: PLR2004 - DEL, the first that JSON lets stand
 }
 
 
@@ -54,11 +66,13 @@ class Output:
         self._waiting: list[bytes] = []
         self._made = False
         self._fd = NO_FD
+        self.hurry: Callable[[], bool] = bool  # whether a reader that stands still is left behind
         if not silent:
             try:
                 self._fd = self._open()
             except OSError as error:
                 raise OutputBroken(self._where, error) from None
+        self._plain = self._fd != NO_FD and stat.S_ISREG(os.fstat(self._fd).st_mode)
         self.on_terminal = self._fd != NO_FD and os.isatty(self._fd)
 
     def _open(self) -> int:
@@ -75,7 +89,7 @@ class Output:
 
     def begin(self) -> None:
         """A run begins: what the file held is not the output of this one."""
-        if self._path is not None and stat.S_ISREG(os.fstat(self._fd).st_mode):
+        if self._path is not None and self._plain:
             os.ftruncate(self._fd, 0)
 
     def undo(self) -> None:
@@ -97,11 +111,19 @@ class Output:
 
     def event(self, line: bytes) -> None:
         """Add one event record around the event's own bytes."""
-        self._waiting.append(b"%b%b%b" % (RECORD_PREFIX, line, RECORD_SUFFIX))
+        self._waiting.append(b"%b%b%b" % (RECORD_PREFIX, self._harmless(line), RECORD_SUFFIX))
+
+    def line(self, line: bytes) -> int:
+        """Add one line of JSON as it is; the bytes that this makes."""
+        self._waiting.append(self._harmless(line) + b"\n")
+        return len(line) + 1
 
     def record(self, record: msgspec.Struct) -> None:
         """Add any other JSONL record."""
-        self._waiting.append(msgspec.json.encode(record) + b"\n")
+        self.line(msgspec.json.encode(record))
+
+    def _harmless(self, line: bytes) -> bytes:
+        return line.decode().translate(_ESCAPED).encode() if self.on_terminal else line
 
     def flush(self) -> None:
         """Write what waits; raises OutputBroken, and then drops it."""
@@ -114,12 +136,19 @@ class Output:
             raise OutputBroken(self._where, error) from None
 
     def _write(self, data: memoryview) -> int:
-        try:
+        """Write some of it. What is not a file is asked first, so that no write blocks for ever."""
+        if self._plain:
             return os.write(self._fd, data)
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        waited_ms = 0
+        while not poll.poll(LOOK_MS):
+            waited_ms += LOOK_MS
+            if waited_ms >= STUCK_MS and self.hurry():
+                raise OSError(errno.ETIMEDOUT, "its reader stands still")
+        try:
+            return os.write(self._fd, data[: select.PIPE_BUF])  # so much a ready pipe takes
         except BlockingIOError:  # whoever shares the pipe with us made it so
-            poll = select.poll()
-            poll.register(self._fd, select.POLLOUT)
-            poll.poll()
             return 0
 
     def drop(self) -> None:

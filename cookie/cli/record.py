@@ -59,6 +59,10 @@ class Recorder:
         if run_id is not None:
             self._found(run_id)
 
+    def forget(self) -> None:
+        """The run that was watched is over and was not the one that this command is for."""
+        self.run_id = self.ended = None
+
     def take(self, line: bytes) -> StoredEvent:
         """One event of our session, in order; `line` is shown exactly as it came."""
         event = self._decode(line)

@@ -1,59 +1,28 @@
 """What a headless run is made from: the plan, the tree's place, the instance it runs in."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
+from cookie.cli import whereabouts
 from cookie.config.agents import load_agents
-from cookie.config.secrets import Surroundings, surroundings, tool_environment
-from cookie.config.settings import load_settings
+from cookie.config.secrets import tool_environment
+from cookie.config.settings import load_config
 from cookie.daemon.instance import Incarnation, Places, enter, instance_dir
 from cookie.daemon.listing import find, selection_of
 from cookie.daemon.listing import newest as newest_of
+from cookie.daemon.locks import check_ground
 from cookie.daemon.supervisor import TreeOrder
 from cookie.models.compile import Selection, build_plan
 from ipc.disk.paths import workspace_paths
 from ipc.events import RunSelection
-from ipc.faults import Fault
 from ipc.ids import new_session_id
 from ipc.plan import encode_plan
 from ipc.rules import PermissionMode
 
 INSTANCE: Final = "run"  # all `cookie run` of a data directory; each has an incarnation of its own
-
-
-class NoHome(Fault):
-    """Nothing says where this person's data directory is."""
-
-    code = "no_home"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.args = ("there is no home directory to keep sessions in: give one with --data-dir",)
-
-
-class NoFolder(Fault):
-    """The current directory was removed under us."""
-
-    code = "no_folder"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.args = ("the current directory is gone: cd to one that is there",)
-
-
-class PathNotText(Fault):
-    """A path that JSON can't hold, so no log and no plan could name it."""
-
-    code = "path_not_text"
-
-    def __init__(self, what: str, path: str) -> None:
-        shown = os.fsencode(path).decode(errors="replace")
-        super().__init__(what=what, path=shown)
-        self.args = (f"the {what} has a name that is not UTF-8: {shown}; rename it",)
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -79,8 +48,10 @@ def prepare(
     max_turns: int,
 ) -> Setup:
     """Read the config and find the tree; raises a Fault that a person can act on, or OSError."""
-    around, cwd = _around(data_dir), _folder()
-    settings = load_settings(around.data_dir, Path(cwd))
+    around, cwd = whereabouts.around(data_dir), whereabouts.folder()
+    config = load_config(around.data_dir, Path(cwd))
+    check_ground(around.data_dir)
+    settings = config.settings
     workspace = workspace_paths(around.data_dir, cwd)
     root = new_session_id()
     before: RunSelection | None = None
@@ -94,7 +65,8 @@ def prepare(
         permission_mode=permission_mode,
         allowed_tools=allowed_tools,
         max_turns=max_turns,
-        env=tool_environment(pass_env=settings.workers.pass_env),
+        env=tool_environment(config.vault.variables, settings.workers.pass_env),
+        unusable=config.unusable,
     )
     assert plan.default_selection is not None, "build_plan chose no model and said nothing"
     places = Places(around.runtime_dir, around.temporary, around.uid)
@@ -112,29 +84,3 @@ def prepare(
         wedged_after_s=settings.workers.wedged_after_s(),
         incarnation=enter(instance_dir(places, around.data_dir, INSTANCE)),
     )
-
-
-def _around(data_dir: str | None) -> Surroundings:
-    try:
-        around = surroundings(data_dir)
-    except RuntimeError:  # pathlib's word for a home that neither $HOME nor the system knows
-        raise NoHome from None
-    if not around.data_dir.is_absolute():
-        raise NoHome
-    _text("data directory", str(around.data_dir))
-    return around
-
-
-def _folder() -> str:
-    try:
-        return _text("current directory", os.path.realpath(Path.cwd()))
-    except FileNotFoundError:
-        raise NoFolder from None
-
-
-def _text(what: str, path: str) -> str:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise PathNotText(what, path) from None
-    return path

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "run": "cookie.cli.run",
     "sessions": "cookie.cli.sessions",
+    "config": "cookie.cli.config",
     "schema": "cookie.cli.schema",
     "demo": "cookie.cli.demo",
 }  # name -> module with a function of that name; one file a command

@@ -337,6 +337,7 @@ class Space:
         (self.data / "config.toml").write_text(_config(["kills", "orphan"]))
         self.env = {
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "XDG_RUNTIME_DIR": str(self.runtime),
@@ -382,9 +383,13 @@ class Space:
         return path.read_text().splitlines() if path.exists() else []
 
     def litter(self) -> list[str]:
-        """What lies in the workspace and nobody asked for."""
-        wanted = {"seed.txt", "made.txt", "effects.txt"}
+        """What lies in the workspace and nobody asked for, the staged files apart."""
+        wanted = {"seed.txt", "made.txt", "effects.txt", *self.staged()}
         return sorted(one.name for one in self.workspace.iterdir() if one.name not in wanted)
+
+    def staged(self) -> list[str]:
+        """Files that `write` or `edit` had begun and not yet put in their place."""
+        return [one.name for one in self.workspace.glob(".cookie-*.tmp")]
 
     def strays(self) -> list[str]:
         """Every live process that was started in here, whoever is its parent now."""
@@ -422,6 +427,14 @@ def _config(names: Iterable[str]) -> str:
     )
 
 
+def wait_for(path: Path) -> None:
+    """Wait until a failpoint has left its mark."""
+    until = time.monotonic() + DEADLINE_S
+    while not path.exists():
+        assert time.monotonic() < until
+        time.sleep(POLL_S)
+
+
 @contextlib.contextmanager
 def space() -> Iterator[Space]:
     """A short path: a socket's may not be long."""
@@ -444,6 +457,7 @@ class Report:
     kills: int = 0
     told: int = 0
     torn: int = 0
+    staged: int = 0
     resumed_same_run: int = 0
     interrupted: int = 0
     nothing_open: int = 0
@@ -461,7 +475,7 @@ class Report:
         return (
             f"kills={self.kills} told={self.told} lost={count('told and not in')} "
             f"dup={count('out of order or twice', 'follows')} "
-            f"double_effects={count('was done')} torn={self.torn} "
+            f"double_effects={count('was done')} torn={self.torn} staged={self.staged} "
             f"resumed_same_run={self.resumed_same_run} interrupted={self.interrupted} "
             f"nothing_open={self.nothing_open} not_begun={self.not_begun} "
             f"too_late={self.too_late} complaints={len(self.complaints)} "
@@ -477,6 +491,7 @@ class Trial:
         self._report = report
         self._name = name
         self._told: list[bytes] = []
+        self._kills = 0
         self._before = b""
 
     def go(
@@ -492,8 +507,8 @@ class Trial:
         command = self._space.first(fp=fp)
         killed = bool(fp) or (after is not None and self._kill(command, *after))
         outcome = command.wait()
-        self._fell(outcome, killed=killed)
-        for number, at in enumerate((*again, "")):
+        self._fell(outcome, killed=killed, at=fp)
+        for at in (*again, ""):
             if outcome.code == 1 and outcome.resume_words() is None:
                 break  # it had not begun
             log = parse(self._before)
@@ -502,11 +517,10 @@ class Trial:
             words = outcome.resume_words() or self._words()
             outcome = self._space.start(*words, *([] if can_go_on else ["go on"]), fp=at).wait()
             if at:
-                self._fell(outcome, killed=True)
+                self._fell(outcome, killed=True, at=at)
             else:
                 self._count(log, run, can_go_on=can_go_on)
                 self._finished(outcome, log)
-            assert number <= len(again)
 
     def _words(self) -> list[str]:
         """The worker was killed when its run was over: the command had nothing to complain of."""
@@ -523,10 +537,11 @@ class Trial:
         self._report.interrupted += run is not None and not can_go_on
         self._report.nothing_open += run is None
 
-    def _fell(self, outcome: Outcome, *, killed: bool) -> None:
-        """Judge what a killed worker left."""
+    def _fell(self, outcome: Outcome, *, killed: bool, at: str) -> None:
+        """Judge what a killed worker left; `at` is the failpoint that killed it, if one did."""
         report, space = self._report, self._space
         over = outcome.code == 0
+        self._complain([f"{at} was never come to"] if over and at else [])
         report.kills += killed
         report.too_late += over
         self._complain([] if over else command_says_so(outcome))
@@ -557,6 +572,12 @@ class Trial:
         assert space.tree is not None
         self._complain(["its lock is not free"] * is_locked(space.tree))
         self._complain([f"left in the workspace: {one}" for one in space.litter()])
+        # A kill between its beginning and its rename leaves one; nobody takes it for the file.
+        staged, self._kills = len(space.staged()), self._kills + kills
+        self._complain(
+            [f"{staged} staged files after {self._kills} kills"] * (staged > self._kills)
+        )
+        report.staged += staged * (not kills)
         raw, effects = space.log(), space.effects()
         before, log = parse(self._before), parse(raw)
         self._told += outcome.told

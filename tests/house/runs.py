@@ -1,6 +1,7 @@
 """`cookie run` as a stranger runs it: a home of its own, real processes, and what they left."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from tests.house.kills import Space, _config, space
 COOKIE = (sys.executable, "-P", "-m", "cookie")
 DEADLINE_S = 30.0  # for a loaded machine; nothing here is judged by its speed but a promise of it
 SCRIPTS = ("hello", "tool_round", "four_tools", "drip", "sleep", "stall", "endless", "empty")
-SCRIPTS += ("counted", "batch", "escapes", "refused_key")
+SCRIPTS += ("counted", "batch", "escapes", "torrent", "refused_key")
 YOLO = ("--permission-mode", "yolo")
 
 
@@ -141,6 +143,11 @@ def until(seen: Callable[[], object]) -> None:
     while not seen():
         assert time.monotonic() < limit, "it did not happen"
         time.sleep(0.005)
+
+
+def held(pipe: int) -> int:
+    """Bytes that were written to a pipe and not read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
 def one_line(err: str) -> str:

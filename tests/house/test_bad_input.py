@@ -1,8 +1,10 @@
 """Bad input: one clear line that says what to do, the right exit code, and nothing lost or left."""
 
+import fcntl
 import os
 import re
 import resource
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from tests.house.runs import (
     YOLO,
     Home,
     Ran,
+    held,
     home,
     one_line,
     resume_words,
@@ -360,6 +363,24 @@ def test_a_reader_that_goes_away_ends_the_run(here: Home, words: list[str]) -> N
     assert here.log().splitlines()[-1].endswith(b'"reason":"output_broken"}}')
 
 
+@pytest.mark.parametrize("limit", [None, "--timeout"])
+def test_a_reader_that_stands_still_holds_up_no_end(here: Home, limit: str | None) -> None:
+    words = [] if limit is None else [limit, "1"]
+    with here.start("torrent", "--json", *words, "hi") as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        until(lambda: held(pipe) > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - 2 * select.PIPE_BUF)
+        if limit is None:
+            process.send_signal(signal.SIGINT)
+        err = process.stderr.read().decode()
+        process.wait()
+
+    assert process.returncode == 4
+    assert one_line(err).startswith("can't write to stdout: its reader stands still; what was ")
+    assert here.types()[-1] == "run_cancelled"
+
+
 @pytest.mark.parametrize(
     "words", [["run", "--help"], ["--help"], ["--version"], ["schema", "events"]], ids=" ".join
 )
@@ -389,9 +410,11 @@ def test_a_wrong_failpoint_is_told(here: Home) -> None:
 
 def test_an_interrupt_before_there_is_a_run_ends_us_as_it_ends_any_program(here: Home) -> None:
     with here.start("hello", "-", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
         assert process.stderr is not None
-        waiting = f"/proc/{process.pid}/wchan"
-        until(lambda: "pipe" in Path(waiting).read_text())
+        process.stdin.write(b"half a prom")
+        process.stdin.flush()
+        until(lambda: held(process.stdin.fileno()) == 0)
         process.send_signal(signal.SIGINT)
         err = process.stderr.read()
 

@@ -24,6 +24,7 @@ from tests.house.kills import (
     space,
     told_is_kept,
     torn,
+    wait_for,
 )
 
 pytestmark = pytest.mark.house
@@ -95,6 +96,19 @@ def test_a_killed_command_takes_everything_with_it_and_the_log_says_why(
     assert (resumed.code, resumed.records[-1]["final_text"]) == (0, "Here I am again.")
     assert home.incarnations() == []
     check_log(home, [killed, resumed], None)
+
+
+def test_a_command_killed_while_its_run_is_being_recorded_has_that_run_cancelled(
+    home: Space,
+) -> None:
+    mark = home.home / "mark"
+    fp = f"log.sync:1:mark={mark},log.sync:1:sleep=0.5"  # of the writer's thread; the loop goes on
+    command = home.first("orphan", "stream", fp=fp)
+    wait_for(mark)
+    command.signal(signal.SIGKILL)
+    killed = command.wait()
+    assert home.until_alone(GONE_S) == []
+    check_log(home, [killed], ORPHANED)
 
 
 def test_a_session_whose_command_was_killed_is_taken_up_by_who_tries_again(home: Space) -> None:
@@ -176,6 +190,27 @@ def test_a_second_interrupt_kills_a_worker_that_does_not_listen(home: Space) -> 
     check_log(home, [outcome, resumed], None)
 
 
+@pytest.mark.parametrize(
+    ("fp", "left"),
+    [
+        ("fs.flock:2", ".new-"),  # its directory is there, its lock not taken
+        ("fs.rename:1", ".new-"),
+        ("fs.write:3", ".staging-"),
+    ],
+)
+def test_a_command_killed_while_its_tree_is_born_leaves_nothing_behind_the_next_run(
+    home: Space, fp: str, left: str
+) -> None:
+    killed = home.first("orphan", "go on", fp=f"{fp}:kill").wait()
+    assert (killed.code, killed.told) == (-signal.SIGKILL, [])
+    assert home.until_alone(GONE_S) == []
+    assert [one.name.startswith(left) for one in home.trees()] == [True]
+    outcome = home.first("orphan", "go on").wait()
+    assert outcome.code == 0
+    assert [one.name for one in home.trees()] == [home.root]
+    assert home.incarnations() == []
+
+
 def killed_at_random(chance: random.Random) -> None:
     """A command killed anywhere between its exec and its end, and the next one."""
     with space() as home:
@@ -188,9 +223,10 @@ def killed_at_random(chance: random.Random) -> None:
         assert torn(parse(b""), log, kills=0) == []
         assert told_is_kept(log, killed.told) == []
         assert ends(log, all_of_them=True) == []
-        # Whether or not there was a session, this folder is as good as new for the next one.
-        more = home.again("kills") if home.tree is not None else home.first()
-        outcome = more.wait()
+        # Whether or not there was a session, the folder is as good as new, and the next run sweeps
+        # what is left beside it (one that lives for more than a moment does).
+        known = home.tree is not None
+        outcome = (home.again("orphan") if known else home.first("orphan", "go on")).wait()
         assert outcome.code == 0, outcome
         check_log(home, [killed, outcome], None)
         assert home.incarnations() == []

@@ -245,5 +245,7 @@ def test_a_process_that_was_left_is_seen(home: Space, hide: Callable[[Space], Ev
 
 
 def test_what_was_left_in_the_workspace_is_seen(home: Space) -> None:
-    (home.workspace / ".made.txt.tmp").touch()
-    assert home.litter() == [".made.txt.tmp"]
+    for name in ("seed.txt", "made.txt", ".cookie-0123.tmp", "made.txt~"):
+        (home.workspace / name).touch()
+    assert home.litter() == ["made.txt~"]
+    assert home.staged() == [".cookie-0123.tmp"]

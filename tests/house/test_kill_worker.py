@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from ipc.seams import proc
-from tests.house.kills import DEADLINE_S, POLL_S, Report, Space, Trial, parse, space
+from tests.house.kills import DEADLINE_S, POLL_S, Report, Space, Trial, parse, space, wait_for
 
 pytestmark = pytest.mark.house
 
@@ -54,6 +54,21 @@ def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(home: Space, nam
     report = kill(home, name, fp=f"{name}:{rounds(name, 0)}:kill")
     assert report.kills == 1
     assert report.resumed_same_run + report.interrupted == 1
+
+
+@pytest.mark.parametrize(
+    "fp",
+    [
+        "append.session_created.before:1",  # nothing of the tree is seen by anybody
+        "log.sync:1",  # it is written and not published
+        "append.run_started.after:1",  # it was published this moment
+        "provider.first_part:2",
+        "tool.effect:3",
+    ],
+)
+def test_a_kill_at_a_birth_or_before_an_effect_is_like_any_other(home: Space, fp: str) -> None:
+    report = kill(home, fp, fp=f"{fp}:kill")
+    assert report.not_begun == (fp in ("append.session_created.before:1", "log.sync:1"))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -96,10 +111,7 @@ def test_a_run_that_ends_before_the_command_knows_its_name_ends_the_command(home
     words = killed.resume_words()
     assert words is not None
     resumed = home.start(*words, fp=f"{at}:mark={mark},{at}:sleep=0.4")
-    until = time.monotonic() + DEADLINE_S
-    while not mark.exists():
-        assert time.monotonic() < until
-        time.sleep(POLL_S)
+    wait_for(mark)
     time.sleep(0.2)  # the command greets its worker, which we can't see; too short is no failure
     resumed.signal(signal.SIGSTOP)
     until = time.monotonic() + 2
@@ -144,7 +156,7 @@ def test_a_job_of_the_shell_that_became_the_command_is_spared(home: Space) -> No
 
 
 @pytest.mark.long
-def test_two_hundred_kills_and_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_hundred_kills_and_more() -> None:
     report, chance = Report(), random.Random(20)
 
     def trial(name: str, **how: object) -> None:
@@ -168,8 +180,6 @@ def test_two_hundred_kills_and_more(capsys: pytest.CaptureFixture[str]) -> None:
         write, short = chance.randint(4, 30), chance.randint(1, 240)
         fp = f"log.write:{write}:short={short},fs.write:{write + 1}:kill"
         trial(fp, fp=fp)
-    with capsys.disabled():
-        print(report.line())
-    print(report.line())
+    print(report.line())  # `make test-long` shows it
     assert report.complaints == []
     assert report.kills >= 200
