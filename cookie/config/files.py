@@ -21,6 +21,7 @@ DEPTH_MAX: Final = 32
 ENTRIES_MAX: Final = 4096  # keys and list items of one file together
 STRING_BYTES_MAX: Final = 256 << 10
 INTEGER_BITS_MAX: Final = 64
+WORD_CHARS_MAX: Final = 4096  # of a number or a bare key: the parser would backtrack in it
 
 CONFIG_NAME: Final = "config.toml"
 WORKSPACE_FOLDER: Final = ".cookie-agent"
@@ -155,8 +156,32 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as bad:  # ValueError: also an integer of 5,000 digits
         at = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(bad))
         line = int(at[1]) if at and at[1] else text.count("\n") + 1 if at else None
-        reason = str(bad)[: at.start()] if at else "a value that is too long or too deep"
+        reason = _plainly(str(bad)[: at.start()]) if at else "a value that is too long or too deep"
         raise BadConfig(path, f"not valid TOML: {reason}", line=line) from None
+
+
+# What the parser says, and what a person does about it.
+_WORDS: Final = (
+    ("Invalid value", "no value: a text needs quotes, true and false are in lower case"),
+    ("Expected '=' after a key", "a key without its =; write key = value"),
+    ("Unterminated string", "a text whose closing quote is missing"),
+    ("Illegal character '\\n'", "a text whose closing quote is missing on its line"),
+    ("Invalid hex value", "a backslash in \"...\" is written twice; in '...' it is written once"),
+    ("Unescaped '\\'", "a backslash in \"...\" is written twice; in '...' it is written once"),
+    ("Unclosed array", "a [ that is never closed"),
+    ("Unclosed inline table", "a { that is not closed on its line"),
+    ("Invalid initial character for a key", "a key is missing, or there is a comma before a }"),
+    ("Expected newline or end", "the line goes on after its value; remove what is too much"),
+    ("Cannot overwrite a value", "this key or table was there before; keep one of the two"),
+    ("Cannot declare", "this table was opened before; put its keys together"),
+    ("Cannot mutate", "this table was opened before, in another way; put its keys together"),
+    ("Expected ']'", "a table is opened with [name]"),
+    ("Invalid statement", "no statement; write key = value or [table]"),
+)
+
+
+def _plainly(reason: str) -> str:
+    return next((words for start, words in _WORDS if reason.startswith(start)), reason)
 
 
 # --- the text, token by word: linear, and without holding more than one word
@@ -197,11 +222,22 @@ def _check_text(path: Path, text: str) -> None:
             equals += word == "="
             commas += word == ","
             headers += word == "[" and at_start
+        elif kind == "bare" and len(word) > WORD_CHARS_MAX:
+            reason = f"a number or a key of more than {WORD_CHARS_MAX} letters"
+            raise BadConfig(path, reason, line=text.count("\n", 0, offset) + 1)
+        elif kind == "string" and len(word) > STRING_BYTES_MAX:
+            _check_length(path, word, text.count("\n", 0, offset) + 1)
         if max(depth, parts) > DEPTH_MAX or max(equals, commas, headers) > ENTRIES_MAX:
             deep = max(depth, parts) > DEPTH_MAX
             limit = f"nested deeper than {DEPTH_MAX}" if deep else _too_many()
             raise BadConfig(path, limit, line=text.count("\n", 0, offset) + 1)
         at_start = word == "\n"
+
+
+def _check_length(path: Path, word: str, line: int) -> None:
+    """A text without escapes is as long as it looks; the parser would go through it by letters."""
+    if "\\" not in word and len(word.strip("\"'").encode("utf-8", "replace")) > STRING_BYTES_MAX:
+        raise BadConfig(path, f"a text longer than {STRING_BYTES_MAX} bytes", line=line)
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
@@ -248,7 +284,7 @@ def _check_values(layer: Layer) -> None:
             children = [(key, child) for child in value]
         entries += len(children)
         if entries > ENTRIES_MAX:
-            raise BadConfig(layer.path, _too_many())
+            raise layer.wrong(key, _too_many())
         todo += [(name, child, depth + 1) for name, child in children]
 
 

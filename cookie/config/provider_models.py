@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
+from msgspec import Struct
 
 from cookie.config.adaptors import SCRIPTED, Adaptor
 from cookie.config.files import KeyPath
@@ -15,7 +16,6 @@ from cookie.config.headers import read_headers
 from cookie.config.reader import Reader
 from cookie.config.schema import (
     Positive,
-    Table,
     Whole,
     a_text,
     is_table,
@@ -41,7 +41,7 @@ _MIMES: Final = {"image": "image/", "audio": "audio/", "pdf": "application/pdf",
 _ENDPOINT: Final = "is now adaptor_options.request_endpoint"
 
 
-class Media(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Media(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much media of one kind a request may hold."""
 
     mime_types: tuple[str, ...]
@@ -49,7 +49,7 @@ class Media(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_count: Positive
 
 
-class Capabilities(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Capabilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a model can do, as its author says; nobody asks the server. Limits are in tokens."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -73,7 +73,7 @@ class Capabilities(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     media: dict[MediaKind, Media] = {}
 
 
-class GenerationOptions(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GenerationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a model is asked with; what is left out stays the provider's."""
 
     temperature: float | None = None
@@ -84,7 +84,7 @@ class GenerationOptions(Table, frozen=True, kw_only=True, forbid_unknown_fields=
     tool_choice: str | dict[str, str] | None = None
 
 
-class AdaptorOptions(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdaptorOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What only some adaptors know."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -102,7 +102,7 @@ class AdaptorOptions(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     store: bool | None = None
 
 
-class PricingTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PricingTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dollars for a million tokens, as decimal texts so that they stay exact."""
 
     input_per_million_usd: str | None = None
@@ -112,7 +112,7 @@ class PricingTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cache_write_per_million_usd: str | None = None
 
 
-class Reasoning(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reasoning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How hard a model thinks: by a word, a switch or a number of tokens."""
 
     type: Literal["effort", "toggle", "budget_tokens"]
@@ -123,7 +123,7 @@ class Reasoning(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 
 
-class Variant(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Variant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`variants.<name>` of a model: what differs from the model itself."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -143,7 +143,7 @@ class Variant(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     headers: dict[str, str | Kept] = {}
 
 
-class CustomModel(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CustomModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model of a custom provider. `model_id` is its name on the wire, else the table's own."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -171,7 +171,7 @@ class CustomModel(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default_variant: VariantName | None = None
 
 
-class ManagedModel(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ManagedModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is different about a model of the catalogue; None = as the catalogue says."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -349,7 +349,7 @@ def _capabilities(reader: Reader, model: KeyPath, value: object) -> Capabilities
             raise layer.wrong((*key, name), 'must not be empty; write ["text"]')
     kinds = set(found.input) - {"text"}
     if kinds != set(found.media):
-        odd = sorted(kinds ^ set(found.media))[0]
+        odd = min(kinds ^ set(found.media))
         if odd in kinds:
             reason = f"needs a table {odd}, since input names it: {_media_example(odd)}"
         else:

@@ -1,10 +1,10 @@
-"""`[providers.<id>]`: the two sources of models (spec 1.13), checked strictly, secrets kept apart."""
+"""`[providers.<id>]`: the two sources of models (spec 1.13), checked, their secrets apart."""
 
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from cookie.config.adaptors import ADAPTORS, METHODS, SCRIPTED, Adaptor, CacheFamily
 from cookie.config.files import KeyPath
@@ -18,7 +18,6 @@ from cookie.config.provider_models import (
 )
 from cookie.config.reader import Reader
 from cookie.config.schema import (
-    Table,
     check_known,
     is_table,
     named,
@@ -40,7 +39,7 @@ _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 _Ttl = Literal["1h", "5m", "off"]
 
 
-class Auth(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a provider knows us. Every value is secret, and all are kept under one reference."""
 
     method: str
@@ -48,7 +47,7 @@ class Auth(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parameters: dict[str, str] = {}
 
 
-class Timeouts(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Timeouts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds until a request is given up; the last one is of silence in a stream."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -62,7 +61,7 @@ class Timeouts(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream_idle_seconds: _Seconds = 90
 
 
-class AnthropicCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnthropicCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a prompt is marked as worth keeping, and for how long."""
 
     system: _Ttl = "1h"
@@ -70,7 +69,7 @@ class AnthropicCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rolling: Literal["5m", "off"] = "5m"
 
 
-class BedrockCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BedrockCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same places; Bedrock keeps all of them for five minutes unless it is told otherwise."""
 
     system: _Ttl = "5m"
@@ -78,7 +77,7 @@ class BedrockCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rolling: Literal["5m", "off"] = "5m"
 
 
-class OpenAICache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OpenAICache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is said beside the key of the session, which is always sent."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -92,7 +91,7 @@ class OpenAICache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rolling: bool = False
 
 
-class CompatibleCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompatibleCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The key that a compatible server is told; an empty one is not sent."""
 
     prompt_cache_key: str = "${session_id}"
@@ -101,8 +100,8 @@ class CompatibleCache(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Cache = AnthropicCache | BedrockCache | OpenAICache | CompatibleCache
 
 
-class CustomProvider(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`source = "custom"`: everything is said here. Only a scripted one has no endpoint and auth."""
+class CustomProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`source = "custom"`: everything is said here. A scripted one has no endpoint and auth."""
 
     GONE: ClassVar[Mapping[str, str]] = {
         "api_key": 'is written auth = { method = "bearer-api-key-v1", values = { api_key = ... } }',
@@ -117,12 +116,12 @@ class CustomProvider(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     auth: Auth | None = None
     setup: dict[str, str | Kept] = {}
     headers: dict[str, str | Kept] = {}
-    cache: Cache | None = None
+    cache: Any = None  # a Cache; which one follows from the family
     timeouts: Timeouts = Timeouts()
     models: dict[str, CustomModel] = {}
 
 
-class ManagedProvider(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ManagedProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`source = "models_dev"`: a provider of the catalogue, and what is different about it here."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -139,7 +138,7 @@ class ManagedProvider(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     api_key: Kept | None = None
     auth_override: Auth | None = None
     headers: dict[str, str | Kept] = {}
-    cache: Cache | None = None
+    cache: Any = None  # a Cache; which one follows from the family
     timeouts: Timeouts = Timeouts()
     models: dict[str, ManagedModel] = {}
 
@@ -196,7 +195,9 @@ def _custom(reader: Reader, key: KeyPath, table: dict[str, Any]) -> CustomProvid
         made["auth"] = _auth(reader, (*key, "auth"), table["auth"], adaptor.methods)
     models = is_table(layer, (*key, "models"), table.get("models", {}))
     if not models:
-        raise layer.wrong(key, f"needs at least one model: add a [providers.{key[1]}.models.<name>]")
+        raise layer.wrong(
+            key, f"needs at least one model: add a [providers.{key[1]}.models.<name>]"
+        )
     made["models"] = {
         model: read_custom(reader, (*key, "models", model), one, adaptor, name)
         for model, one in models.items()
@@ -254,7 +255,9 @@ def _setup(
     check_known(layer, here, setup, (*adaptor.setup, *adaptor.setup_may))
     for field in adaptor.setup:
         if field not in setup:
-            example = f'setup = {{ {", ".join(f"{one} = " + _dots(one) for one in adaptor.setup)} }}'
+            example = (
+                f"setup = {{ {', '.join(f'{one} = ' + _dots(one) for one in adaptor.setup)} }}"
+            )
             needs(layer, here if setup else key, f"setup.{field}", example)
     found = _texts(reader, here, setup, key[1])
     script = found.get("script")
@@ -318,9 +321,7 @@ def _credentials(reader: Reader, key: KeyPath, values: Mapping[str, Any]) -> dic
     return found
 
 
-def _endpoint(
-    reader: Reader, key: KeyPath, table: Mapping[str, Any], name: str
-) -> str | Kept:
+def _endpoint(reader: Reader, key: KeyPath, table: Mapping[str, Any], name: str) -> str | Kept:
     if name not in table:
         needs(reader.layer, key, name, f'{name} = "https://api.example.com/v1"')
     return reader.text((*key, name), table[name], key[1], name, secret=False, check=check_endpoint)

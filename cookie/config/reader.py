@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from cookie.config import templates
 from cookie.config.files import BadConfig, KeyPath, Layer
-from cookie.config.schema import a_text
+from cookie.config.schema import a_text, is_plain
 from cookie.config.secrets import Kept
 from ipc.ids import ProviderId, SecretRef
 
@@ -72,9 +72,9 @@ class Reader:
         what is wrong with the text that came out, without repeating it.
         """
         words = a_text(self.layer, key, value, bytes_max=VALUE_BYTES_MAX, empty=empty)
-        if secret and (meant := templates.loose_variable(words)) is not None:
-            if words != f"${{env:{meant}}}":
-                raise self.layer.wrong(key, f'is read as it stands; write "${{env:{meant}}}"')
+        meant = templates.loose_variable(words) if secret else None
+        if meant is not None and words != f"${{env:{meant}}}":
+            raise self.layer.wrong(key, f'is read as it stands; write "${{env:{meant}}}"')
         template = self._template(key, words, left)
         ref = SecretRef(provider_id=ProviderId(owner), field=field)
         kept = Kept(ref=ref, shown=template.shown(secret=secret))
@@ -93,7 +93,7 @@ class Reader:
 
     def path(self, key: KeyPath, text: str) -> str:
         """A path of the file, made absolute: relative ones start at the file's own folder."""
-        if not text.isprintable():
+        if not is_plain(text):
             raise self.layer.wrong(key, "is no path: it holds a control character")
         try:
             return str(self.layer.path.parent / Path(text).expanduser())
@@ -135,14 +135,14 @@ class Reader:
         wrong = None
         if not result and not empty:
             wrong = "is empty"
-        elif not result.isprintable():
+        elif not is_plain(result):
             wrong = "holds a control character or a line break"
         elif len(result.encode("utf-8", "surrogatepass")) > VALUE_BYTES_MAX:
             wrong = "is too long"
         elif check is not None:
             wrong = check(result)
         if wrong is not None and template.names:
-            raise templates.NotSet(sorted(template.names)[0], f"makes a text that {wrong}")
+            raise templates.NotSet(min(template.names), f"makes a text that {wrong}")
         if wrong is not None:
             raise self.layer.wrong(key, wrong)
 

@@ -6,13 +6,13 @@ repeats a value: what stands in a wrong place may be a secret.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
 from cookie.config.files import KeyPath, Layer
-from ipc.faults import Fault
+from ipc.faults import Fault, clean
 
 LIMIT_MAX: Final = 2**53 - 1  # what JSON readers everywhere take as an exact number
 DURATION_S_MAX: Final = 7 * 24 * 3600.0
@@ -24,14 +24,11 @@ Whole = Annotated[int, Meta(ge=-LIMIT_MAX, le=LIMIT_MAX)]
 Filled = Annotated[str, Meta(min_length=1)]
 
 
-class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of every table of the file: its fields are the table's keys."""
-
-    GONE: ClassVar[Mapping[str, str]] = {}  # keys there were once, or elsewhere: what to do instead
-    DURATIONS: ClassVar[tuple[str, ...]] = ()  # fields that are durations, and not zero
-
-
+# A table of the file is a frozen Struct whose fields are the table's keys. It may have GONE, a
+# mapping from keys that were there once or belong elsewhere to what to do instead; and DURATIONS,
+# the fields that are durations, above zero unless they are in MAY_BE_ZERO too.
 T = TypeVar("T", bound=Struct)
+NOTHING_GONE: Final[Mapping[str, str]] = {}
 
 
 class BadDuration(Fault):
@@ -75,7 +72,8 @@ def record(layer: Layer, key: KeyPath, value: object, kind: type[T], **made: Any
     except msgspec.ValidationError as bad:
         _complain(layer, key, plain, kind, str(bad))
     for name in getattr(kind, "DURATIONS", ()):
-        _check_duration(layer, (*key, name), getattr(found, name))
+        zero = name in getattr(kind, "MAY_BE_ZERO", ())
+        _check_duration(layer, (*key, name), getattr(found, name), zero=zero)
     return found
 
 
@@ -84,7 +82,7 @@ def check_known(
     key: KeyPath,
     table: Mapping[str, Any],
     known: Sequence[str],
-    gone: Mapping[str, str] = {},  # noqa: B006 - read only
+    gone: Mapping[str, str] = NOTHING_GONE,
 ) -> None:
     """Refuse the first key that is not known, and say what was probably meant."""
     for name in table:
@@ -140,9 +138,14 @@ def a_text(
         raise layer.wrong(key, "must not be empty")
     if len(value.encode("utf-8", "surrogatepass")) > bytes_max:
         raise layer.wrong(key, f"is longer than {bytes_max} bytes")
-    if not value.isprintable():
+    if not is_plain(value):
         raise layer.wrong(key, "holds a control character or a line break")
     return value
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has nothing in it that a terminal or a protocol might obey."""
+    return clean(text, len(text)) == text
 
 
 # --- what a person is told ---------------------------------------------------------------------
@@ -162,7 +165,8 @@ def _complain(
     field = next((f for f in msgspec.structs.fields(kind) if f.name == name), None)
     if field is None:  # pragma: no cover - msgspec always names the field
         raise layer.wrong(key, text[:1].lower() + text[1:])
-    value, what = table.get(name), describe(field.type)
+    is_duration = name in getattr(kind, "DURATIONS", ())
+    value, what = table.get(name), A_DURATION if is_duration else describe(field.type)
     mismatch = f", not {kind_of(value)}" if _misfits(field.type, value) else ""
     guess = ""
     if (choice := _literals(field.type)) and isinstance(value, str):
@@ -171,16 +175,16 @@ def _complain(
     raise layer.wrong((*key, name), f"must be {what}{mismatch}{slip}")
 
 
-def _check_duration(layer: Layer, key: KeyPath, text: str | None) -> None:
+def _check_duration(layer: Layer, key: KeyPath, text: str, *, zero: bool) -> None:
     try:
-        if text is None or duration_s(text) > 0:
+        if duration_s(text) > 0 or zero:
             return
     except BadDuration:
         pass
     raise layer.wrong(key, f"must be {A_DURATION}")
 
 
-def describe(kind: Any) -> str:  # noqa: PLR0911 - a table in disguise
+def describe(kind: Any) -> str:
     """A type of a field as a person calls it."""
     if (choice := _literals(kind)) != ():
         return _choice(choice)
@@ -249,7 +253,7 @@ def _misfits(kind: Any, value: object) -> bool:
 
 def _slip(what: str, value: object) -> str:
     """A way out of the slips that people make with TOML."""
-    if isinstance(value, str) and (what.startswith("a whole") or what.startswith("a number")):
+    if isinstance(value, str) and what.startswith(("a whole", "a number")):
         return "; remove the quotes" if re.fullmatch(r"\s*[-+]?[0-9._]+\s*", value) else ""
     if isinstance(value, str) and what == "true or false":
         return "; remove the quotes" if value.lower() in {"true", "false"} else ""

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from msgspec import Struct
+
 from cookie.config.files import KeyPath
 from cookie.config.headers import read_headers
 from cookie.config.reader import Reader
 from cookie.config.schema import (
     Positive,
-    Table,
     a_text,
     check_known,
+    is_plain,
     is_table,
     needs,
     record,
@@ -20,7 +22,7 @@ from cookie.config.secrets import Kept
 NAME_BYTES_MAX: Final = 128
 
 
-class McpOAuth(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class McpOAuth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who we are to an authorization server, where that was settled in advance."""
 
     client_id: str | None = None
@@ -29,7 +31,7 @@ class McpOAuth(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scopes: tuple[str, ...] = ()
 
 
-class McpServerTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class McpServerTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server of tools: `command` for a process of ours, `url` for one that is reached."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -51,7 +53,7 @@ class McpServerTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout_ms: Positive = 30_000
 
 
-class PluginTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PluginTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A plugin: a process with nothing in its environment but `env`."""
 
     command: str
@@ -115,14 +117,16 @@ def read_plugin(reader: Reader, name: str, value: object) -> PluginTable:
 
 def _check_name(reader: Reader, key: KeyPath) -> None:
     name = key[-1]
-    if not name or not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:
+    if not name or not is_plain(name) or len(name.encode()) > NAME_BYTES_MAX:
         raise reader.layer.wrong(key, f"is no name: printable, at most {NAME_BYTES_MAX} bytes")
 
 
 def _process(reader: Reader, key: KeyPath, table: dict[str, Any], owner: str) -> dict[str, Any]:
     layer = reader.layer
     made: dict[str, Any] = {
-        name: a_text(layer, (*key, name), table[name]) for name in ("command", "cwd") if name in table
+        name: a_text(layer, (*key, name), table[name])
+        for name in ("command", "cwd")
+        if name in table
     }
     if "env" in table:
         here = (*key, "env")
@@ -135,7 +139,7 @@ def _process(reader: Reader, key: KeyPath, table: dict[str, Any], owner: str) ->
 
 def _variable(reader: Reader, key: KeyPath, value: object, owner: str) -> str | Kept:
     name = key[-1]
-    if not name or "=" in name or not name.isprintable():
+    if not name or "=" in name or not is_plain(name):
         raise reader.layer.wrong(key, "is no name of a variable")
     return reader.text(key, value, owner, f"env.{name}", secret=True, empty=True)
 

@@ -1,49 +1,73 @@
-"""The strict schema of config.toml, and how a workspace's file is laid over the user's.
+"""The settings of a workspace: the strict schema of config.toml, and one file laid over the other.
 
-A table of the workspace replaces the user's table of that name whole; providers are replaced one by
-one. Each file is checked before they are merged, so an error always names the right one.
+A table of the workspace replaces the user's table of that name whole; providers, MCP servers and
+plugins are replaced one by one. Each file is checked before they are merged, so an error always
+names the right one. The tables that most files do not have are read by modules of their own, which
+are imported when such a table is there: a run pays for what it was configured with.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from cookie.config.files import BadConfig, KeyPath, Layer, load
-from ipc.faults import Fault
-from ipc.ids import ProviderId, parse_model_key, parse_provider_id
+from cookie.config.schema import (
+    A_DURATION,
+    LIMIT_MAX,
+    BadDuration,
+    Positive,
+    Whole,
+    duration_s,
+    is_table,
+    near,
+    record,
+)
+from cookie.config.secrets import Vault, environment
+from ipc.ids import ProviderId
+
+if TYPE_CHECKING:
+    from cookie.config.providers import Provider
+    from cookie.config.reader import Reader
+    from cookie.config.servers import McpServerTable, PluginTable
+
+__all__ = ["A_DURATION", "LIMIT_MAX", "BadConfig", "BadDuration", "duration_s"]
 
 REHEARSAL: Final = ProviderId("rehearsal")  # built in, so nobody else may have the name
-LIMIT_MAX: Final = 2**53 - 1  # what JSON readers everywhere take as an exact number
-DURATION_S_MAX: Final = 7 * 24 * 3600.0
-
-_Positive = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
-_Table = TypeVar("_Table", bound=Struct)
 
 
 class ToolOutputTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[tool_output]`: how much of one stream of a tool's output a model sees."""
 
-    max_lines: _Positive = 2000
-    max_bytes: _Positive = 51_200
+    NAME: ClassVar = "tool_output"
+
+    max_lines: Positive = 2000
+    max_bytes: Positive = 51_200
 
 
 class ModelRetryTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[model_retry]`: how often a model is asked again; 0 = never, negative = without end."""
 
-    standard_retries: Annotated[int, Meta(ge=-LIMIT_MAX, le=LIMIT_MAX)] = 3
-    overload_retries: Annotated[int, Meta(ge=-LIMIT_MAX, le=LIMIT_MAX)] = 5
-    backoff_ceiling_ms: _Positive = 60_000
+    NAME: ClassVar = "model_retry"
+
+    standard_retries: Whole = 3
+    overload_retries: Whole = 5
+    backoff_ceiling_ms: Positive = 60_000
 
 
 class WorkersTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[workers]`: how long a worker may be silent, and what its tools inherit."""
+    """`[workers]`: how long a worker may be silent or idle, what it may use, what tools inherit."""
+
+    NAME: ClassVar = "workers"
+    DURATIONS: ClassVar = ("wedged_after", "link_patience", "idle_exit", "orphan_grace")
 
     wedged_after: str = "30s"  # without an answer for so long it is ended
     link_patience: str = "30s"  # a supervisor that takes nothing slows a run for at most so long
+    idle_exit: str = "10m"  # with nothing to do for so long it ends by itself
+    orphan_grace: str = "5m"  # without a supervisor, and with nothing to do
+    memory_max: Positive | None = None  # bytes of one tree, its tools included
+    pids_max: Positive | None = None  # processes of one tree
     pass_env: tuple[str, ...] = ()  # variables that tools get although they are withheld
 
     def wedged_after_s(self) -> float:
@@ -55,185 +79,252 @@ class WorkersTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return int(duration_s(self.link_patience) * 1000)
 
 
-class ScriptedSetup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`setup` of the adaptor `scripted`."""
+class NamedTable(Protocol):
+    """A table of the file that is there once, and can be left out."""
 
-    script: Annotated[str, Meta(min_length=1)]  # a path; relative to the config file's folder
+    NAME: ClassVar[str]
 
-
-class CustomModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[providers.<id>.models.<name>]` of a custom provider. Limits are in tokens."""
-
-    display_name: str | None = None
-    model_id: str | None = None  # the name on the wire; the table's own name if there is none
-    context_limit: _Positive | None = None
-    max_output: _Positive | None = None
+    def __init__(self) -> None: ...
 
 
-class CustomProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[providers.<id>]` with `source = "custom"`."""
-
-    source: Literal["custom"]
-    adaptor: Literal["scripted"]
-    setup: ScriptedSetup
-    models: dict[str, CustomModel]
+_T = TypeVar("_T", bound=NamedTable)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Everything that was configured, the defaults filled in."""
+    """Everything that was configured, without a secret. What was left out has its default."""
 
-    providers: dict[ProviderId, CustomProvider] = {}
+    providers: "dict[ProviderId, Provider]" = {}
     tool_output: ToolOutputTable = ToolOutputTable()
     model_retry: ModelRetryTable = ModelRetryTable()
     workers: WorkersTable = WorkersTable()
+    mcp_servers: "dict[str, McpServerTable]" = {}
+    plugins: "dict[str, PluginTable]" = {}  # in the order their hooks are asked
+    others: dict[str, Any] = {}  # the tables of `cookie.config.tables` that are there, by name
+
+    def table(self, kind: type[_T]) -> _T:
+        """A table of `cookie.config.tables`, with its defaults where there is none."""
+        found = self.others.get(kind.NAME)
+        return found if isinstance(found, kind) else kind()
 
 
-TABLES: Final = Settings.__struct_fields__
+class Config(Struct, frozen=True, kw_only=True):
+    """The settings, their secrets apart, and what can't be used although it is well written.
+
+    `unusable` is by owner: a provider's id, `mcp:<name>`, `plugin:<name>` or `http`.
+    """
+
+    settings: Settings = Settings()
+    vault: Vault = Vault()
+    unusable: dict[str, BadConfig] = {}
+
+    def __repr__(self) -> str:
+        return f"Config({self.vault!r})"
 
 
-class BadDuration(Fault):
-    """A text that is no duration."""
+class Read:
+    """What one file came to: its tables, and its secrets and complaints by owner."""
 
-    code = "bad_duration"
+    __slots__ = ("lacking", "secrets", "tables", "variables")
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Any] = {}
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.lacking: dict[str, BadConfig] = {}
+        self.variables: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"Read({', '.join(self.tables)})"
+
+
+EVERY_RUN: Final[dict[str, type[Struct]]] = {
+    ToolOutputTable.NAME: ToolOutputTable,
+    ModelRetryTable.NAME: ModelRetryTable,
+    WorkersTable.NAME: WorkersTable,
+}
+# In the order they are listed to people, which is that of spec 1.20 and then ours.
+TABLES: Final = (
+    *("server", "tool_output", "approval", "agent_md", "context_compaction", "model_retry"),
+    *("session_title", "delegation", "messaging", "loop_warning", "providers", "mcp", "plugins"),
+    *("http", "workers", "permissions", "debug"),
+)
+_SCHEMA: Final = "config files have no schema and no version any more; remove the line"
+_GONE: Final[Mapping[str, str]] = {
+    "schema": _SCHEMA,
+    "schema_version": _SCHEMA,
+    "version": _SCHEMA,
+    "pricing": "prices are written in [providers.<id>.models.<name>.pricing]; move them there",
+    "prompt_caching": "the cache is written in [providers.<id>.cache]; move it there",
+    "project_context": "is now [agent_md]",
+    "mcp_servers": "is written [mcp.servers.<name>]",
+    "mcpServers": "is written [mcp.servers.<name>]",
+    "provider": "is written [providers.<id>]",
+    "plugin": "is written [plugins.<name>]",
+    "agents": "agents are documents in the folder agents beside this file; remove it here",
+    "model": "a model is chosen with --model or in an agent's document; remove it here",
+    "runtime": "tables stand at the top: write [messaging], not [runtime.messaging]",
+}
 
 
 def load_settings(data_dir: Path, cwd: Path) -> Settings:
     """The settings of a workspace; raises BadConfig."""
-    return merged([checked(layer) for layer in load(data_dir, cwd)])
+    return load_config(data_dir, cwd).settings
 
 
-def merged(layers: Sequence[dict[str, Any]]) -> Settings:
-    """Checked tables, the later ones over the earlier ones."""
+def load_config(data_dir: Path, cwd: Path, environ: Mapping[str, str] | None = None) -> Config:
+    """The config of a workspace; raises BadConfig. `environ` is for `${env:NAME}`, else ours."""
+    layers = load(data_dir, cwd)
+    if not any(layer.table for layer in layers):
+        return Config()
+    variables = environment() if environ is None else environ
+    return merged([checked(layer, variables) for layer in layers])
+
+
+def merged(files: Sequence[Read]) -> Config:
+    """What the files came to, the later ones over the earlier ones."""
     tables: dict[str, Any] = {}
-    for layer in layers:
-        providers = tables.get("providers", {}) | layer.get("providers", {})
-        tables |= layer
-        if providers:
-            tables["providers"] = providers
-    return Settings(**tables)
+    secrets: dict[str, dict[str, str]] = {}
+    lacking: dict[str, BadConfig] = {}
+    for file in files:
+        together = {name: tables.get(name, {}) | file.tables.get(name, {}) for name in _ONE_BY_ONE}
+        tables |= file.tables | together
+        for owner in _owners(file):
+            secrets.pop(owner, None)
+            lacking.pop(owner, None)
+        secrets |= file.secrets
+        lacking |= file.lacking
+    names = {"mcp_servers", "plugins", "providers", *EVERY_RUN}
+    settings = Settings(
+        **{name: table for name, table in tables.items() if name in names},
+        others={name: table for name, table in tables.items() if name not in names},
+    )
+    # Also the variables of a definition that was replaced: to somebody they are secrets.
+    variables = {name for file in files for name in file.variables}
+    return Config(settings=settings, vault=Vault(secrets, variables), unusable=lacking)
 
 
-def checked(layer: Layer) -> dict[str, Any]:
-    """The tables of one file, checked; raises BadConfig naming file, line and key."""
+_ONE_BY_ONE: Final = ("providers", "mcp_servers", "plugins")
+
+
+def _owners(file: Read) -> list[str]:
+    """What a file defines anew, so that nothing of an earlier definition may stay."""
+    return [
+        *file.tables.get("providers", {}),
+        *(f"mcp:{name}" for name in file.tables.get("mcp_servers", {})),
+        *(f"plugin:{name}" for name in file.tables.get("plugins", {})),
+        *(["http"] if "http" in file.tables else []),
+    ]
+
+
+def checked(layer: Layer, environ: Mapping[str, str], wrong: list[BadConfig] | None = None) -> Read:
+    """The tables of one file, checked; raises BadConfig naming file, line and key.
+
+    With a list to put complaints in it goes on after each, table by table, and raises nothing.
+    """
+    read = Read()
+    if not layer.table:
+        return read
+    from cookie.config.reader import Reader  # noqa: PLC0415 - most starts have no file to read
+
+    reader = Reader(layer, environ)
     for name in layer.table:
-        if name not in TABLES:
-            raise layer.wrong((name,), f"unknown key; the tables are {', '.join(TABLES)}")
-    kinds: dict[str, type[Struct]] = {
-        "tool_output": ToolOutputTable,
-        "model_retry": ModelRetryTable,
-        "workers": WorkersTable,
-    }
-    tables: dict[str, Any] = {
-        name: _table(layer, (name,), layer.table[name], kind)
-        for name, kind in kinds.items()
-        if name in layer.table
-    }
-    if "workers" in tables:
-        _check_workers(layer, tables["workers"])
-    if "providers" in layer.table:
-        tables["providers"] = _providers(layer)
-    return tables
-
-
-def duration_s(text: str) -> float:
-    """Seconds of "500ms", "30s", "10m" or "1h"; raises BadDuration."""
-    match = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h)", text)
-    seconds = int(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0 < seconds <= DURATION_S_MAX:
-        raise BadDuration(text=ascii(text[:80]))
-    return seconds
-
-
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _check_workers(layer: Layer, table: WorkersTable) -> None:
-    for name, text in (
-        ("wedged_after", table.wedged_after),
-        ("link_patience", table.link_patience),
-    ):
-        try:
-            duration_s(text)
-        except BadDuration:
-            reason = 'must be a duration like "500ms", "30s", "10m" or "1h", at most 7 days'
-            raise layer.wrong(("workers", name), reason) from None
-
-
-def _providers(layer: Layer) -> dict[ProviderId, CustomProvider]:
-    authored = _is_table(layer, ("providers",), layer.table["providers"])
-    found: dict[ProviderId, CustomProvider] = {}
-    for name, table in authored.items():
-        key = ("providers", name)
-        provider = _named(layer, key, parse_provider_id, name)
-        if provider == REHEARSAL:
-            raise layer.wrong(key, "is built in; give your provider another name")
-        found[provider] = _provider(layer, key, _is_table(layer, key, table))
-    return found
-
-
-def _provider(layer: Layer, key: KeyPath, table: dict[str, Any]) -> CustomProvider:
-    models = {}
-    for name, model in _is_table(layer, (*key, "models"), table.get("models", {})).items():
-        here = (*key, "models", name)
-        _named(layer, here, parse_model_key, f"{key[-1]}/{name}")
-        models[name] = _table(layer, here, model, CustomModel)
-    setup_key = (*key, "setup")
-    setup = _table(layer, setup_key, table.get("setup", {}), ScriptedSetup)
-    provider = _table(layer, key, table | {"models": {}, "setup": {"script": "-"}}, CustomProvider)
-    if not setup.script.isprintable():
-        raise layer.wrong((*setup_key, "script"), "is no path: it holds a control character")
-    if not models:
-        raise layer.wrong(key, "needs at least one model: add a [providers.<id>.models.<name>]")
-    script = layer.path.parent / Path(setup.script).expanduser()
-    return msgspec.structs.replace(provider, models=models, setup=ScriptedSetup(script=str(script)))
-
-
-def _named(layer: Layer, key: KeyPath, parse: Callable[[str], Any], text: str) -> Any:
+        for part, step in _steps(reader, read, name):
+            try:
+                step(*part)
+            except BadConfig as bad:
+                if wrong is None:
+                    raise
+                wrong.append(bad)
     try:
-        return parse(text)
-    except Fault:
-        reason = "is no usable name: lower-case letters, digits, `.`, `_` and `-` for a provider"
-        raise layer.wrong(key, f"{reason}; no blanks in a model") from None
+        reader.stray()
+    except BadConfig as bad:
+        if wrong is None:
+            raise
+        if bad.facts not in [one.facts for one in wrong]:
+            wrong.append(bad)
+    read.secrets, read.lacking, read.variables = reader.secrets, reader.lacking, reader.variables
+    return read
 
 
-def _is_table(layer: Layer, key: KeyPath, value: object) -> dict[str, Any]:
+# One unit of the file that can be wrong by itself: a function and what it is called with.
+_Steps = list[tuple[tuple[Any, ...], Callable[..., None]]]
+
+
+def _steps(reader: "Reader", read: Read, name: str) -> _Steps:
+    """The units of one top-level key, so that one broken provider does not hide another."""
+    if name == "providers":
+        return _each(reader, read, ("providers",), "providers", _provider)
+    if name == "plugins":
+        return _each(reader, read, ("plugins",), "plugins", _plugin)
+    if name == "mcp":
+        return [((reader,), _mcp), *_each(reader, read, ("mcp", "servers"), "mcp_servers", _server)]
+    return [((reader, read, name), _table)]
+
+
+def _each(
+    reader: "Reader", read: Read, key: KeyPath, into: str, step: Callable[..., None]
+) -> _Steps:
+    value: object = reader.layer.table
+    for part in key:
+        value = value.get(part, {}) if isinstance(value, dict) else {}
     if not isinstance(value, dict):
-        raise layer.wrong(key, f"must be a table, not {_kind(value)}")
-    return value
+        return [((reader.layer, key, value), _refuse)]
+    into_table = read.tables.setdefault(into, {})
+    return [((reader, into_table, name, one), step) for name, one in value.items()]
 
 
-def _table(layer: Layer, key: KeyPath, value: object, kind: type[_Table]) -> _Table:
-    table = _is_table(layer, key, value)
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as bad:
-        raise _wrong(layer, key, table, str(bad), kind) from None
+def _refuse(layer: Layer, key: KeyPath, value: object) -> None:
+    is_table(layer, key, value)
 
 
-_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
-_FIELD: Final = re.compile(
-    r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`"
-)
+def _provider(reader: "Reader", into: dict[str, Any], name: str, value: object) -> None:
+    from cookie.config.providers import read_provider  # noqa: PLC0415 - where there is one
+
+    into[name] = read_provider(reader, name, value)
 
 
-def _wrong(
-    layer: Layer, key: KeyPath, table: dict[str, Any], text: str, kind: type[Struct]
-) -> BadConfig:
-    """msgspec's complaint as a sentence about a key of the file."""
-    place = _PLACE.search(text)
-    path = re.findall(r"[A-Za-z0-9_]+", place["path"]) if place else []
-    here = (*key, *(part for part in path if not part.isdecimal()))
-    reason = text[: place.start()] if place else text
-    field = _FIELD.match(reason)
-    if field is not None and field["what"] == "missing required":
-        return layer.wrong(here, f"needs the key {field['name']}")
-    if field is not None:
-        known = ", ".join(kind.__struct_fields__)
-        unknown = next((name for name in table if name not in kind.__struct_fields__), "?")
-        return layer.wrong((*here, unknown), f"unknown key; it may have {known}")
-    return layer.wrong(here, reason[:1].lower() + reason[1:])
+def _server(reader: "Reader", into: dict[str, Any], name: str, value: object) -> None:
+    from cookie.config.servers import read_server  # noqa: PLC0415 - where there is one
+
+    into[name] = read_server(reader, name, value)
 
 
-def _kind(value: object) -> str:
-    names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list"}
-    return names.get(type(value), "that")
+def _plugin(reader: "Reader", into: dict[str, Any], name: str, value: object) -> None:
+    from cookie.config.servers import read_plugin  # noqa: PLC0415 - where there is one
+
+    into[name] = read_plugin(reader, name, value)
+
+
+def _mcp(reader: "Reader") -> None:
+    layer = reader.layer
+    for name in is_table(layer, ("mcp",), layer.table["mcp"]):
+        if name != "servers":
+            reason = f"unknown key; a server is written [mcp.servers.{name}]"
+            raise layer.wrong(("mcp", name), reason)
+
+
+def _table(reader: "Reader", read: Read, name: str) -> None:
+    layer, kind = reader.layer, EVERY_RUN.get(name)
+    if kind is not None:
+        read.tables[name] = record(layer, (name,), layer.table[name], kind)
+    elif name in TABLES:
+        from cookie.config.tables import read_table  # noqa: PLC0415 - where there is one
+
+        read.tables[name] = read_table(reader, name)
+    else:
+        raise layer.wrong((name,), _unknown(layer, name))
+
+
+def _unknown(layer: Layer, name: str) -> str:
+    """What to say of a key at the top of the file that is no table of ours."""
+    if name in _GONE:
+        return _GONE[name]
+    from cookie.config.tables import KINDS  # noqa: PLC0415 - only for who made a mistake
+
+    homes = [
+        f"[{table}]"
+        for table, kind in (EVERY_RUN | KINDS).items()
+        if name in kind.__struct_fields__ and not isinstance(layer.table[name], dict)
+    ]
+    if homes:
+        return f"belongs in {' or '.join(sorted(homes))}, below that line"
+    return f"unknown key; {near(name, TABLES)}the tables are {', '.join(TABLES)}"

@@ -1,28 +1,24 @@
 """The tables of config.toml that most files do not have; imported when one of them is there."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
-from msgspec import Meta
+from msgspec import Meta, Struct, structs
 
 from cookie.config.files import Layer
 from cookie.config.reader import Reader
 from cookie.config.schema import (
-    A_DURATION,
-
-    BadDuration,
     Filled,
     Natural,
     Positive,
-    Table,
     Whole,
     check_known,
-    duration_s,
     is_table,
     kind_of,
     record,
 )
 from cookie.config.secrets import Kept
+from ipc.rules import ACTIONS
 
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 7419
@@ -30,7 +26,7 @@ AGENT_MD_BYTES_MAX: Final = 2 << 20
 SUMMARY_BYTES_MAX: Final = 2 << 20
 
 
-class ServerTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[server]`: where the daemon's front door is."""
 
     NAME: ClassVar = "server"
@@ -41,7 +37,7 @@ class ServerTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics: bool = False  # /metrics beside /healthz
 
 
-class ApprovalTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApprovalTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[approval]`: how long a question waits for a person."""
 
     NAME: ClassVar = "approval"
@@ -49,7 +45,7 @@ class ApprovalTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout_ms: Positive | None = None  # 30 s for `cookie run`, else for ever
 
 
-class AgentMdTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AgentMdTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[agent_md]`: whether root runs read AGENTS.md, and how much of each."""
 
     NAME: ClassVar = "agent_md"
@@ -58,14 +54,14 @@ class AgentMdTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_bytes: Annotated[int, Meta(ge=1, le=AGENT_MD_BYTES_MAX)] = 32_768
 
 
-class Trigger(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Trigger(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a context is compacted: at a part of the input budget, or at what must stay free."""
 
     percent: Annotated[int, Meta(ge=1, le=99)] | None = None
     buffer_tokens: Positive | None = None
 
 
-class ContextCompactionTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContextCompactionTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[context_compaction]`: when a long history is summarised, and how much of it stays."""
 
     NAME: ClassVar = "context_compaction"
@@ -76,8 +72,13 @@ class ContextCompactionTable(Table, frozen=True, kw_only=True, forbid_unknown_fi
     max_summary_bytes: Annotated[int, Meta(ge=1, le=SUMMARY_BYTES_MAX)] = 262_144
     keep_recent_tokens: Natural = 16_384
 
+    def when(self) -> Trigger:
+        """The trigger in force, whichever way it was written."""
+        older = self.buffer_tokens
+        return self.trigger if older is None else Trigger(buffer_tokens=older)
 
-class SessionTitleTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class SessionTitleTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[session_title]`: titles that sessions get by themselves."""
 
     NAME: ClassVar = "session_title"
@@ -88,18 +89,20 @@ class SessionTitleTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=
     fallback_to_input_excerpt: bool = True
 
 
-class DelegationTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DelegationTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[delegation]`: how deep and how wide a tree of sessions may get."""
 
     NAME: ClassVar = "delegation"
+    DURATIONS: ClassVar = ("idle_eviction_after",)
+    MAY_BE_ZERO: ClassVar = ("idle_eviction_after",)
 
     max_depth: Positive = 3  # below the root
     max_concurrency: Positive = 4  # running in the background, of one root
     max_resident_subagents: Natural = 20
-    idle_eviction_after: str = "1h"  # may be "0s"
+    idle_eviction_after: str = "1h"
 
 
-class MessagingTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MessagingTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[messaging]`: mail between the agents of one tree."""
 
     NAME: ClassVar = "messaging"
@@ -111,7 +114,7 @@ class MessagingTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_inflight_per_pair: Natural = 4  # 0 = no limit
 
 
-class LoopWarningTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoopWarningTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[loop_warning]`: whether a model is told that it repeats itself."""
 
     NAME: ClassVar = "loop_warning"
@@ -119,7 +122,7 @@ class LoopWarningTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=T
     enabled: bool = True
 
 
-class HttpTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[http]`: how requests to models get out, beside HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE."""
 
     NAME: ClassVar = "http"
@@ -128,21 +131,18 @@ class HttpTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     proxy: str | Kept | None = None  # a secret: such an address often holds a password
 
 
-class PermissionsTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PermissionsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[permissions]`: how rules are applied; the rules themselves are in agent documents."""
 
     NAME: ClassVar = "permissions"
-    GONE: ClassVar[Mapping[str, str]] = {
-        action: "rules are written in agent documents, under permissions; remove it here"
-        for action in (
-            *("read", "write", "bash", "delegate", "message", "mcp", "plugin", "skill", "webfetch"),
-        )
-    }
+    GONE: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ACTIONS, "rules are written in agent documents, under permissions; remove it here"
+    )
 
     command_parts: bool = True  # a bash command is also judged by the commands in it
 
 
-class DebugTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DebugTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[debug]`: what makes cookie itself easier to look into, and less safe."""
 
     NAME: ClassVar = "debug"
@@ -150,25 +150,22 @@ class DebugTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dumpable: bool = False  # other processes of this user may read our memory
 
 
-KINDS: Final[dict[str, type[Table]]] = {
-    kind.NAME: kind
-    for kind in (
-        ServerTable,
-        ApprovalTable,
-        AgentMdTable,
-        ContextCompactionTable,
-        SessionTitleTable,
-        DelegationTable,
-        MessagingTable,
-        LoopWarningTable,
-        HttpTable,
-        PermissionsTable,
-        DebugTable,
-    )
+KINDS: Final[dict[str, type[Struct]]] = {
+    ServerTable.NAME: ServerTable,
+    ApprovalTable.NAME: ApprovalTable,
+    AgentMdTable.NAME: AgentMdTable,
+    ContextCompactionTable.NAME: ContextCompactionTable,
+    SessionTitleTable.NAME: SessionTitleTable,
+    DelegationTable.NAME: DelegationTable,
+    MessagingTable.NAME: MessagingTable,
+    LoopWarningTable.NAME: LoopWarningTable,
+    HttpTable.NAME: HttpTable,
+    PermissionsTable.NAME: PermissionsTable,
+    DebugTable.NAME: DebugTable,
 }
 
 
-def read_table(reader: Reader, name: str) -> Table:
+def read_table(reader: Reader, name: str) -> Struct:
     """One of `KINDS` out of the file that is read; raises BadConfig."""
     layer, value = reader.layer, reader.layer.table[name]
     special = _SPECIAL.get(name)
@@ -177,7 +174,7 @@ def read_table(reader: Reader, name: str) -> Table:
     return record(layer, (name,), value, KINDS[name])
 
 
-def _server(reader: Reader, table: dict[str, Any]) -> Table:
+def _server(reader: Reader, table: dict[str, Any]) -> Struct:
     found = record(reader.layer, ("server",), table, ServerTable)
     if found.host != LOOPBACK:
         reason = f'must be "{LOOPBACK}": the daemon is for this machine only; remove the line'
@@ -185,17 +182,7 @@ def _server(reader: Reader, table: dict[str, Any]) -> Table:
     return found
 
 
-def _delegation(reader: Reader, table: dict[str, Any]) -> Table:
-    found = record(reader.layer, ("delegation",), table, DelegationTable)
-    try:
-        duration_s(found.idle_eviction_after)
-    except BadDuration:
-        key = ("delegation", "idle_eviction_after")
-        raise reader.layer.wrong(key, f"must be {A_DURATION}") from None
-    return found
-
-
-def _compaction(reader: Reader, table: dict[str, Any]) -> Table:
+def _compaction(reader: Reader, table: dict[str, Any]) -> Struct:
     layer, key = reader.layer, ("context_compaction",)
     made: dict[str, Any] = {}
     if "trigger" in table:
@@ -203,7 +190,8 @@ def _compaction(reader: Reader, table: dict[str, Any]) -> Table:
     found = record(layer, key, table, ContextCompactionTable, **made)
     if found.buffer_tokens is not None and "trigger" in table:
         raise layer.wrong((*key, "buffer_tokens"), "is the same as trigger; keep one of the two")
-    return found
+    # The older way leaves no trigger, or two would be shown.
+    return found if found.buffer_tokens is None else structs.replace(found, trigger=Trigger())
 
 
 def _trigger(layer: Layer, value: object) -> Trigger:
@@ -217,7 +205,7 @@ def _trigger(layer: Layer, value: object) -> Trigger:
     return found
 
 
-def _http(reader: Reader, table: dict[str, Any]) -> Table:
+def _http(reader: Reader, table: dict[str, Any]) -> Struct:
     layer, key = reader.layer, ("http",)
     check_known(layer, key, table, HttpTable.__struct_fields__)
     made: dict[str, Any] = {}
@@ -244,7 +232,6 @@ def _proxy(address: str) -> str | None:
 
 _SPECIAL: Final = {
     "server": _server,
-    "delegation": _delegation,
     "context_compaction": _compaction,
     "http": _http,
 }

@@ -89,7 +89,8 @@ class Incarnation:
         """Remove the directory, then let go of its lock."""
         if self._alive >= 0:
             _remove(self.path, self._fs)
-            self._fs.close(self._alive)
+            with contextlib.suppress(OSError):  # it is closed all the same
+                self._fs.close(self._alive)
             self._alive = -1
 
 

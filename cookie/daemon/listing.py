@@ -5,10 +5,12 @@ none, and it is the one a person wants to go on with. Such a session is listed b
 tells. The order is that of the logs' own times of change, since metadata may be hours behind.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ipc.disk.files import read_small
 from ipc.disk.metadata import BadMetadata, Metadata, is_root, read_metadata
 from ipc.disk.paths import TreePaths, WorkspacePaths
 from ipc.events.base import RunSelection
@@ -92,6 +94,23 @@ def sessions(workspace: WorkspacePaths, fs: Fs = REAL) -> Listing:
             found.append(Listed(root, place, changed, metadata))
     found.sort(key=lambda one: (one.changed_ns, one.session_id), reverse=True)
     return Listing(tuple(found), tuple(notes))
+
+
+def workspaces(sessions: Path, fs: Fs = REAL) -> tuple[WorkspacePaths, ...]:
+    """Every directory of a workspace in `sessions`, by name; never raises for the disk."""
+    try:
+        names = sorted(fs.listdir(sessions))
+    except OSError:
+        return ()
+    return tuple(WorkspacePaths(sessions / name) for name in names)
+
+
+def folder_of(workspace: WorkspacePaths, fs: Fs = REAL) -> str | None:
+    """The folder that a workspace's directory is for; None when it does not say."""
+    try:
+        return os.fsdecode(read_small(fs, workspace.cwd))
+    except (OSError, ValueError):
+        return None
 
 
 def newest(workspace: WorkspacePaths, cwd: str, fs: Fs = REAL) -> Listed:

@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from cookie.config import filesystems
+from cookie.config.filesystems import FileSystem
 from ipc.disk.files import prepare_workspace
 from ipc.disk.paths import (
     DEAD_PREFIX,
@@ -23,6 +25,7 @@ from ipc.disk.paths import (
     STAGING_PREFIX,
     TreePaths,
     WorkspacePaths,
+    sessions_dir,
 )
 from ipc.faults import Fault
 from ipc.ids import SessionId, new_session_id
@@ -36,6 +39,7 @@ HINT_BYTES_MAX: Final = 512
 WORKSPACES_LOOK_MAX: Final = 4096
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 _UNBORN: Final = (NEW_PREFIX, STAGING_PREFIX, DEAD_PREFIX)
 
 
@@ -52,6 +56,12 @@ class Holder(Struct, frozen=True, kw_only=True):
         """Whether the process that wrote this still runs on this machine's present boot."""
         process = proc.read_process(self.pid) if self.boot_id == boot_id() else None
         return process is not None and process.start == self.started
+
+    def fate(self) -> str:
+        """What became of its worker, for the next one; only asked when the tree is ours."""
+        if self.boot_id != boot_id():
+            return "the machine was restarted"
+        return f"the process that had this session open (pid {self.pid}) is gone"
 
     def __str__(self) -> str:
         who = "a `cookie run`" if self.instance == "run" else f"the daemon {self.instance!r}"
@@ -87,10 +97,22 @@ class LockLost(Fault):
     code = "lock_lost"
 
 
+class WrongGround(Fault):
+    """The data directory lies on a file system where a lock can't be trusted."""
+
+    code = "wrong_file_system"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path=path, reason=why)
+        self.args = (
+            f"{path} is no place for sessions: {why}; choose a local disk with --data-dir",
+        )
+
+
 class TreeLock:
     """The hold on one tree. `place` is where it is now, `final` where it is once published."""
 
-    __slots__ = ("_fs", "epoch", "fd", "final", "instance", "place", "published", "root")
+    __slots__ = ("_fs", "epoch", "fd", "final", "instance", "last", "place", "published", "root")
 
     def __init__(
         self, root: SessionId, place: TreePaths, final: TreePaths, fd: int, instance: str, fs: Fs
@@ -102,7 +124,7 @@ class TreeLock:
         self.fd = fd
         self.instance = instance
         self._fs = fs
-        old = read_hint(fd, fs)
+        self.last = old = read_hint(fd, fs)  # who had it before us
         # Goes on counting where the last owner stopped, so that no two workers of one tree ever
         # had the same number, whoever started them.
         self.epoch = old.epoch if old is not None else 0
@@ -115,8 +137,10 @@ class TreeLock:
 
     def look(self) -> TreePaths:
         """Where the tree is now: its worker may have published it since. Updates `place`."""
-        if not self.published and _leads_to(self.fd, self.final.lock, self._fs):
-            self.place, self.published = self.final, True
+        # A look that the disk refuses changes nothing; the next one may see.
+        with contextlib.suppress(OSError):
+            if not self.published and _leads_to(self.fd, self.final.lock, self._fs):
+                self.place, self.published = self.final, True
         return self.place
 
     def close(self) -> None:
@@ -127,11 +151,31 @@ class TreeLock:
         if self.fd < 0:
             return
         self.look()
-        if not self.published and _leads_to(self.fd, self.place.lock, self._fs):
-            with contextlib.suppress(OSError):  # a sweeper finds what is left
+        with contextlib.suppress(OSError):  # a sweeper finds what is left
+            if not self.published and _leads_to(self.fd, self.place.lock, self._fs):
                 _bury(self.place, self._fs)
-        self._fs.close(self.fd)
+        with contextlib.suppress(OSError):  # it is closed all the same
+            self._fs.close(self.fd)
         self.fd = -1
+
+
+def ground(data_dir: Path, fs: Fs = REAL) -> FileSystem:
+    """The file system that sessions lie on, or would; raises OSError."""
+    here = sessions_dir(data_dir)
+    while not os.path.exists(here) and here.parent != here:  # noqa: PTH110 - also a dangling link
+        here = here.parent
+    magic = fs.magic(here)
+    mounts = ""
+    if magic == filesystems.FUSE:
+        with contextlib.suppress(OSError):
+            mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
+    return filesystems.judge(magic, mounts, os.path.realpath(here))
+
+
+def check_ground(data_dir: Path, fs: Fs = REAL) -> None:
+    """Before anything is locked there: raises WrongGround on a network file system, or OSError."""
+    if (refusal := ground(data_dir, fs).refusal) is not None:
+        raise WrongGround(str(data_dir), refusal)
 
 
 def birth(
@@ -153,7 +197,7 @@ def birth(
             fs.rename(new.directory, staging.directory)
         except (ForeignOwner, NoSuchSession):
             continue  # a sweeper came between our two steps
-        except OSError:
+        except (OSError, WrongGround):
             with contextlib.suppress(OSError):  # a sweeper finds what is left
                 _bury(new, fs)
             if fd >= 0:
@@ -180,7 +224,8 @@ def open_existing(
 def take(tree: TreePaths, fs: Fs = REAL) -> int:
     """Lock a tree and return the descriptor its worker will be given a duplicate of.
 
-    Raises ForeignOwner when somebody has it, NoSuchSession when it went away, or OSError.
+    Raises ForeignOwner when somebody has it, NoSuchSession when it went away, WrongGround when the
+    lock keeps nobody out, or OSError.
     """
     name = tree.directory.name
     for _ in range(TAKE_TRIES_MAX):
@@ -190,17 +235,39 @@ def take(tree: TreePaths, fs: Fs = REAL) -> int:
             raise NoSuchSession(name, str(tree.directory.parent), "it was removed") from None
         try:
             fs.flock(fd)
-            if _leads_to(fd, tree.lock, fs):
+            if _leads_to(fd, tree.lock, fs) and _is_shut(tree, fd, fs):
                 return fd
         except BlockingIOError:
             holder = read_hint(fd, fs)
             fs.close(fd)
             raise ForeignOwner(name, holder) from None
-        except OSError:
+        except (OSError, WrongGround):
             fs.close(fd)
             raise
         fs.close(fd)  # the file was removed or replaced between open and flock
     raise LockLost(root=name, tries=TAKE_TRIES_MAX)
+
+
+def _is_shut(tree: TreePaths, fd: int, fs: Fs) -> bool:
+    """Try the lock that `fd` has from outside, by a second open file; raises WrongGround.
+
+    False when the file was replaced meanwhile. There are file systems and sandboxes in which flock
+    succeeds and does nothing, and nobody is told (hazard 9).
+    """
+    try:
+        other = fs.open(tree.lock, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fs.flock(other)
+        same = os.path.sameopenfile(fd, other)
+    except BlockingIOError:
+        return True
+    finally:
+        fs.close(other)
+    if same:
+        raise WrongGround(str(tree.directory.parent), "its flock keeps nobody out")
+    return False
 
 
 def delete(tree: TreePaths, fs: Fs = REAL) -> None:

@@ -106,6 +106,7 @@ class _Tree:
         self.said_bye = False
         self.unanswered = 0
         self.lost: WorkerLost | None = None
+        self.death: orders.Death | None = None  # of its last worker, when we saw it
         self.fork: asyncio.TimerHandle | None = None
         self.timers: list[asyncio.TimerHandle] = []  # of the present worker
 
@@ -377,6 +378,7 @@ class Supervisor:
             epoch=lock.epoch,
             on_eof=order.on_eof,
             role="writer",
+            last=tree.death or _before_us(lock),
         )
         with contextlib.suppress(NoBirth):  # it is dead, and its pidfd says so with a better cause
             send_birth(worker.life, birth, (lock.fd,))
@@ -444,7 +446,9 @@ class Supervisor:
         status = child.reap(worker)
         tail = child.last_words(worker.stderr_fd)
         child.release(worker)
-        self._lose(tree, child.cause(status, tail), tail, meant=tree.said_bye and status == 0)
+        meant, cause = tree.said_bye and status == 0, child.cause(status, tail)
+        tree.death = None if meant else orders.Death(cause=cause, exit_status=status, seen=True)
+        self._lose(tree, cause, tail, meant=meant)
 
     def _lose(self, tree: _Tree, cause: str, tail: str, *, meant: bool = False) -> None:
         root, epoch = tree.order.root, tree.epoch
@@ -596,6 +600,10 @@ class Supervisor:
         except (LinkGone, PeerStalled):
             return False
         return self._hub.state(tree.identity) != "waiting"
+
+
+def _before_us(lock: TreeLock) -> orders.Death | None:
+    return None if lock.last is None else orders.Death(cause=lock.last.fate())
 
 
 def read_fault(body: bytes) -> FaultBody:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from cookie.config import agents as agents_of
 from cookie.config.agents import Agents
-from cookie.config.settings import REHEARSAL, CustomProvider, Settings
+from cookie.config.settings import Settings
+from cookie.models.families import NOTHING, TOUR, Compiled, Unusable, compiled
 from ipc.events.base import (
     AgentSnapshot,
     FallbackEntry,
@@ -22,15 +22,13 @@ from ipc.ids import (
     BASE_VARIANT,
     ModelKey,
     PresetName,
-    ProviderId,
     Revision,
     VariantName,
     parse_model_key,
 )
-from ipc.plan import ModelRetry, Plan, RunLimits, ToolOutput, fingerprint, sealed
+from ipc.plan import AgentMd, ModelRetry, Plan, RunLimits, ToolOutput, fingerprint, sealed
 from ipc.rules import Action, BadPattern, PermissionMode, Rule, check_pattern
 
-TOUR: Final = ModelKey(f"{REHEARSAL}/tour")
 NO_AGENTS: Final = Agents()
 UNATTENDED_TIMEOUT_MS: Final = 30_000  # spec 1.9: of a question nobody is there to answer
 KNOWN_MAX: Final = 8  # models an error names
@@ -45,10 +43,29 @@ class NoRunnableModel(Fault):
 
     code = "no_runnable_model"
 
-    def __init__(self) -> None:
+    def __init__(self, models: Sequence[Compiled] = ()) -> None:
         super().__init__()
         tour = f"try `--model {TOUR}`, which needs no key and no network"
-        self.args = (f"no model is configured: {tour}, or add a provider to config.toml",)
+        lame = [one for one in models if one.unavailable is not None]
+        if not lame:
+            self.args = (f"no model is configured: {tour}, or add a provider to config.toml",)
+            return
+        whys = "; ".join(
+            f"{one.key}: {one.unavailable.reason}" for one in lame[:2] if one.unavailable
+        )
+        more = f"; and {len(lame) - 2} more" if len(lame) > 2 else ""  # noqa: PLR2004
+        self.args = (f"no model can be used ({whys}{more}): {tour}",)
+
+
+class ModelUnavailable(Fault):
+    """A model was asked for that is configured and still can't be called."""
+
+    code = "model_unavailable"
+
+    def __init__(self, model: Compiled) -> None:
+        reason = "" if model.unavailable is None else model.unavailable.reason
+        super().__init__(model=model.key, reason=reason)
+        self.args = (f"the model {model.key} can't be used: {reason}",)
 
 
 class NoSuchModel(Fault):
@@ -83,14 +100,13 @@ class Selection(Struct, frozen=True, kw_only=True):
     before: RunSelection | None = None  # of the session that goes on; no error if it is gone
 
 
-def bindings(settings: Settings) -> tuple[FrozenModelBinding, ...]:
+def bindings(settings: Settings, unusable: Unusable = NOTHING) -> tuple[FrozenModelBinding, ...]:
     """Every model that may be called: the authored ones in their order, then the built-in tour."""
-    authored = [
-        binding
-        for provider, table in settings.providers.items()
-        for binding in _custom(provider, table)
-    ]
-    return (*authored, _tour())
+    return _available(compiled(settings, unusable))
+
+
+def _available(models: Sequence[Compiled]) -> tuple[FrozenModelBinding, ...]:
+    return tuple(binding for one in models if one.unavailable is None for binding in one.bindings)
 
 
 def build_plan(
@@ -103,22 +119,27 @@ def build_plan(
     attended: bool = False,
     env: dict[str, str] | None = None,
     authored: Agents = NO_AGENTS,
+    unusable: Unusable = NOTHING,
 ) -> Plan:
-    """The sealed plan of one command.
+    """The sealed plan of one command. `unusable` is what `Config` says of providers.
 
-    Raises NoRunnableModel, NoSuchModel, NoSuchAgent, NotRootRunnable, NoSuchPreset,
-    BadAllowedTool, or BadPlan over a limit.
+    Raises NoRunnableModel, NoSuchModel, ModelUnavailable, NoSuchAgent, NotRootRunnable,
+    NoSuchPreset, BadAllowedTool, or BadPlan over a limit.
     """
-    models = bindings(settings)
+    known = compiled(settings, unusable)
+    models = _available(known)
     preset = _preset(selection, authored)
     documents = authored.effective(preset)
-    agents = agents_of.snapshots(documents, _default_chain(models, selection))
+    agents = tuple(
+        adapted(settings, known, one)
+        for one in agents_of.snapshots(documents, _default_chain(models, selection))
+    )
     agent = agents_of.choose(documents, agents, _agent(selection, agents))
-    chosen = _choose(models, selection, agent.fallback_chain)
+    chosen = _choose(known, models, selection, agent.fallback_chain)
     retry, output = settings.model_retry, settings.tool_output
     return sealed(
         Plan(
-            revisions=_revisions(settings, agents, models),
+            revisions=revisions(settings, authored, known),
             agents=agents,
             models=models,
             default_selection=RunSelection(agent=agent.agent, model=chosen, preset=preset),
@@ -132,7 +153,8 @@ def build_plan(
             permission_mode=permission_mode,
             overlay=overlay(allowed_tools),
             attended=attended,
-            approval_timeout_ms=0 if attended else UNATTENDED_TIMEOUT_MS,
+            agent_md=_agent_md(settings),
+            approval_timeout_ms=_approval_timeout_ms(settings, attended=attended),
             env=env or {},
             pass_env=settings.workers.pass_env,
             link_patience_ms=settings.workers.link_patience_ms(),
@@ -156,28 +178,59 @@ def overlay(allowed_tools: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _custom(provider: ProviderId, table: CustomProvider) -> list[FrozenModelBinding]:
-    return [
-        FrozenModelBinding(
-            model=ModelKey(f"{provider}/{name}"),
-            provider_id=provider,
-            adaptor=table.adaptor,
-            wire_model=model.model_id or name,
-            setup=msgspec.to_builtins(table.setup),
-            context_limit=model.context_limit,
-            max_output=model.max_output,
-        )
-        for name, model in table.models.items()
-    ]
+# The tables below are asked only when they are there: their schema is a module of its own, and
+# what a plan says without them is what they would say too.
 
 
-def _tour() -> FrozenModelBinding:
-    return FrozenModelBinding(
-        model=TOUR, provider_id=REHEARSAL, adaptor="rehearsal", wire_model="tour"
+def _agent_md(settings: Settings) -> AgentMd:
+    if "agent_md" not in settings.others:
+        return AgentMd()
+    from cookie.config.tables import AgentMdTable  # noqa: PLC0415
+
+    table = settings.table(AgentMdTable)
+    return AgentMd(enabled=table.enabled, max_bytes=table.max_bytes)
+
+
+def _approval_timeout_ms(settings: Settings, *, attended: bool) -> int:
+    asked = None
+    if "approval" in settings.others:
+        from cookie.config.tables import ApprovalTable  # noqa: PLC0415
+
+        asked = settings.table(ApprovalTable).timeout_ms
+    return asked if asked is not None else 0 if attended else UNATTENDED_TIMEOUT_MS
+
+
+def adapted(settings: Settings, known: Sequence[Compiled], agent: AgentSnapshot) -> AgentSnapshot:
+    """An agent's snapshot with what the settings have to say in it."""
+    chain, delegation = _settled(known, agent.fallback_chain), agent.delegation
+    if delegation is not None and "delegation" in settings.others:
+        from cookie.config.tables import DelegationTable  # noqa: PLC0415
+
+        depth = settings.table(DelegationTable).max_depth
+        delegation = structs.replace(delegation, effective_depth_ceiling=depth)
+    if chain == agent.fallback_chain and delegation is agent.delegation:
+        return agent
+    return structs.replace(agent, fallback_chain=chain, delegation=delegation)
+
+
+def _settled(
+    known: Sequence[Compiled], chain: Sequence[FallbackEntry]
+) -> tuple[FallbackEntry, ...]:
+    """A chain in which who names no variant has the model's default one by its name."""
+    if not any(one.default_variant for one in known):
+        return tuple(chain)
+    return tuple(
+        structs.replace(entry, variant=entry.variant or _default_variant(known, entry.model))
+        for entry in chain
     )
 
 
+def _default_variant(known: Sequence[Compiled], model: ModelKey) -> VariantName | None:
+    return next((one.default_variant for one in known if one.key == model), None)
+
+
 def _choose(
+    known: Sequence[Compiled],
     models: Sequence[FrozenModelBinding],
     selection: Selection,
     chain: Sequence[FallbackEntry],
@@ -186,12 +239,12 @@ def _choose(
 
     If none of the chain can, the first model that can at all, in its default variant (spec 1.1).
     """
-    known = [binding.model for binding in models]
+    keys = list(dict.fromkeys(binding.model for binding in models))
     variant = None if selection.variant is None else VariantName(selection.variant)
     if selection.model is not None:
         wanted = parse_model_key(selection.model)
-        if wanted not in known:
-            raise NoSuchModel(f"model {wanted}", known)
+        if wanted not in keys:
+            raise _no_such_model(known, wanted, keys)
         chosen = ModelSelection(model=wanted, variant=variant)
     elif selection.before is not None and _goes_on(models, selection, chain):
         before = selection.before.model
@@ -199,9 +252,9 @@ def _choose(
     else:
         live = [entry for entry in chain if _can(models, entry.model, entry.variant)]
         first = live[0] if live else None
-        authored = [model for model in known if model != TOUR]
+        authored = [model for model in keys if model != TOUR]
         if first is None and not authored:
-            raise NoRunnableModel
+            raise NoRunnableModel(known)
         if first is None:
             chosen = ModelSelection(model=authored[0], variant=variant)
         else:
@@ -209,7 +262,14 @@ def _choose(
     if not _can(models, chosen.model, chosen.variant):
         variants = [str(one.variant or BASE_VARIANT) for one in models if one.model == chosen.model]
         raise NoSuchModel(f"variant {chosen.variant} of {chosen.model}", variants)
+    if chosen.variant is None:
+        return structs.replace(chosen, variant=_default_variant(known, chosen.model))
     return chosen
+
+
+def _no_such_model(known: Sequence[Compiled], wanted: ModelKey, keys: Sequence[str]) -> Fault:
+    lame = next((one for one in known if one.key == wanted), None)
+    return NoSuchModel(f"model {wanted}", keys) if lame is None else ModelUnavailable(lame)
 
 
 def _can(
@@ -261,12 +321,14 @@ def _agent(selection: Selection, agents: Sequence[AgentSnapshot]) -> str | None:
     return before if before in roots else None
 
 
-def _revisions(
-    settings: Settings, agents: Sequence[AgentSnapshot], models: Sequence[FrozenModelBinding]
-) -> Revisions:
+def revisions(settings: Settings, authored: Agents, known: Sequence[Compiled]) -> Revisions:
+    """The seven revisions of a config: equal for a daemon and a command that read the same."""
+
     def revision(*parts: object) -> Revision:
         return Revision(fingerprint(parts))
 
+    models = _available(known)
+    agents = (authored, agents_of.DEFAULT_PROMPT, agents_of.DEFAULT_RULES)
     return Revisions(
         agent=revision("agents", agents),
         catalog=revision("catalog", None),  # there is none yet

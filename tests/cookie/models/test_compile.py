@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from cookie.config.agents import NoSuchAgent
+from cookie.config.provider_models import Capabilities, CustomModel
+from cookie.config.providers import CustomProvider
 from cookie.config.settings import (
-    CustomModel,
-    CustomProvider,
     ModelRetryTable,
-    ScriptedSetup,
     Settings,
     ToolOutputTable,
     WorkersTable,
@@ -34,9 +33,12 @@ MINE = Settings(
         ProviderId("mine"): CustomProvider(
             source="custom",
             adaptor="scripted",
-            setup=ScriptedSetup(script="/talk.yaml"),
+            setup={"script": "/talk.yaml"},
             models={
-                "one": CustomModel(model_id="wire-one", context_limit=1000, max_output=50),
+                "one": CustomModel(
+                    model_id="wire-one",
+                    capabilities=Capabilities(context_tokens=1000, output_tokens=50),
+                ),
                 "two": CustomModel(),
             },
         )
