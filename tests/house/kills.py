@@ -410,6 +410,14 @@ class Space:
             time.sleep(POLL_S)
         return found
 
+    def until_unlocked(self, limit_s: float = GONE_S) -> bool:
+        """Wait until the tree can be taken: a process loses its descriptors after its memory."""
+        assert self.tree is not None
+        until = time.monotonic() + limit_s
+        while (held := is_locked(self.tree)) and time.monotonic() < until:
+            time.sleep(POLL_S)
+        return not held
+
     def incarnations(self) -> list[Path]:
         return sorted(self.runtime.glob("cookie/*/*/*-*"))
 

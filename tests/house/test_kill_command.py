@@ -10,7 +10,6 @@ import pytest
 
 from cookie.cli.headless import CANCEL_PATIENCE_S
 from ipc.seams import proc
-from tests.fakes.store import is_locked
 from tests.house.kills import (
     DEADLINE_S,
     GONE_S,
@@ -85,11 +84,10 @@ def test_a_killed_command_takes_everything_with_it_and_the_log_says_why(
     command.signal(signal.SIGKILL)
     killed = command.wait()
     assert home.until_alone(GONE_S) == []
+    assert home.until_unlocked(GONE_S)
     assert proc.read_process(worker.pid) != worker
     assert proc.marked(f"{home.root}:") == []
     check_log(home, [killed], ORPHANED)
-    assert home.tree is not None
-    assert not is_locked(home.tree)
     assert len(home.incarnations()) == 1
 
     resumed = home.again("orphan").wait()
@@ -137,6 +135,7 @@ def test_what_outlived_both_a_command_and_its_worker_ends_before_the_run_goes_on
     command.signal(signal.SIGKILL)
     killed = command.wait()
     assert len(proc.marked(f"{home.root}:")) >= 3
+    assert home.until_unlocked(GONE_S)
     resumed = home.again("orphan").wait()
     assert resumed.code == 0
     assert home.until_alone() == []
@@ -226,6 +225,7 @@ def killed_at_random(chance: random.Random) -> None:
         # Whether or not there was a session, the folder is as good as new, and the next run sweeps
         # what is left beside it (one that lives for more than a moment does).
         known = home.tree is not None
+        assert not known or home.until_unlocked(GONE_S)
         outcome = (home.again("orphan") if known else home.first("orphan", "go on")).wait()
         assert outcome.code == 0, outcome
         check_log(home, [killed, outcome], None)
