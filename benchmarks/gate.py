@@ -30,7 +30,7 @@ INSIDE = ("*rm -rf*", "*sudo *", "*--force*", "*| sh*")  # each of them reads th
 
 
 def policy() -> tuple[Rule, ...]:
-    """As many rules as a document may have, all for one action, in the proportions of a real one."""
+    """As many rules as a document may have, all for one action, in likely proportions."""
     patterns = ["*", *INSIDE]
     patterns += [f"*.{suffix:02}" for suffix in range(12)]
     patterns += [f"make target-{number:02}" for number in range(40)]
@@ -42,9 +42,9 @@ def label() -> str:
     """A command that writes a file: text of the kind that models put into one."""
     text = Path(__file__).read_text(encoding="utf-8").replace("rm -rf", "").replace("sudo", "")
     command = "cat > gate.py <<'END'\n" + "".join(
-        line for line in (text * 9).splitlines(keepends=True) if not any(
-            rule.matches(line) for rule in policy()[1:]
-        )
+        line
+        for line in (text * 9).splitlines(keepends=True)
+        if not any(rule.matches(line) for rule in policy()[1:])
     )
     return command[: LABEL_CHARS - 4] + "\nEND"
 
@@ -54,9 +54,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.rules, self.label = policy(), label()
-        self.operation = identify(
-            "bash", "bash", {"command": self.label}, self.label, WORKSPACE
-        )
+        self.operation = identify("bash", "bash", {"command": self.label}, self.label, WORKSPACE)
         self.fingerprint = operation_fingerprint(self.operation)
         self.shapes = [
             re.compile(
@@ -107,12 +105,11 @@ def median(rounds: int, *works: Callable[[], object]) -> list[float]:
     return [statistics.median(column) for column in zip(*found, strict=True)]
 
 
-def growth(rounds: int) -> float:
-    """How much longer a label twice as long takes with as many `*` as a pattern can hold."""
-    pattern = "*a" * (STARS - 1) + "*b*"  # everything is there but the last
+def growth(pattern: str, rounds: int) -> float:
+    """How much longer a label twice as long takes."""
     short, long = ("a" * (LABEL_CHARS * times) for times in (1, 2))
     one, two = median(rounds, lambda: matches(pattern, short), lambda: matches(pattern, long))
-    print(f"{STARS} stars, {LABEL_CHARS:,} characters: {one:.0f} us; twice as many: {two:.0f} us")
+    print(f"{pattern[:6]}... of {len(pattern):,}: {one:.0f} us, twice the label {two:.0f} us")
     return two / one
 
 
@@ -135,7 +132,8 @@ def main() -> int:
     print(f"regular expressions: {plain:.0f} us")
     print(f"identity and fingerprint, before the gate: {prepared:.0f} us")
     print(f"{RULES_MAX} rules that all look inside: {worst:.0f} us, {worst / RULES_MAX:.1f} each")
-    grown = growth(max(rounds // 20, 5))
+    full = ("*a" * (STARS - 1) + "*b*", "*" + "a?" * (STARS // 2) + "b*")  # all but the b is there
+    grown = max(growth(pattern, max(rounds // 50, 5)) for pattern in full)
     print(
         f"gate, {RULES_MAX} rules, {len(gate.label):,} characters: {ours:.0f} us "
         f"(bar {BAR_US:.0f}), {ours / plain:.2f} of the regular expressions"

@@ -1,6 +1,6 @@
 """What is asked of an errand worker, and what it answers: one order on its stdin, one answer back.
 
-An errand belongs to no tree (docs/decisions/0009). Both are JSON, from one build to itself.
+An errand belongs to no tree (docs/decisions/0010). Both are JSON, from one build to itself.
 """
 
 from typing import Final, Literal
@@ -46,7 +46,7 @@ class Consequence(Struct, frozen=True, kw_only=True):
     ends_run: bool = False
 
 
-class Explained(Struct, frozen=True, kw_only=True):
+class Explained(Struct, frozen=True, kw_only=True, tag="explained"):
     """What becomes of a call, and why.
 
     With `refused`, it comes to no rule: the model is told that. `weighed` is strongest first, and
@@ -66,14 +66,11 @@ class Explained(Struct, frozen=True, kw_only=True):
     attended: Consequence | None = None
 
 
-class Unreadable(Struct, frozen=True, kw_only=True):
-    """The words stand for no call; `names` would."""
+class Unreadable(Struct, frozen=True, kw_only=True, tag="unreadable"):
+    """The words stand for no call, and why; `names` are those of tools and actions."""
 
+    reason: str
     names: tuple[str, ...]
 
 
-class ExplainAnswer(Struct, frozen=True, kw_only=True):
-    """One of the two."""
-
-    explained: Explained | None = None
-    unreadable: Unreadable | None = None
+Explanation = Explained | Unreadable

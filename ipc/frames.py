@@ -15,10 +15,10 @@ PARTS_MAX: Final = 4096  # the head included
 GATHER_WINDOW_S: Final = 0.016
 GATHER_BYTES_MAX: Final = 4 * 1024
 
-BATCH_MARKS_MAX: Final = 1024  # their heads stay under HEAD_BYTES_MAX
-BATCH_BYTES_MAX: Final = 1024 * 1024  # of one Emit, unless a single event is bigger
+BATCH_MARKS_MAX: Final = 128  # their heads stay under HEAD_BYTES_MAX
+BATCH_BYTES_MAX: Final = 256 * 1024  # of one Emit, unless a single event is bigger
 
-CREDIT_FRAMES: Final = 256  # frames that may be on their way to one peer, per direction
+CREDIT_FRAMES: Final = 64  # on their way to one peer, per direction; 16 MiB of full batches
 CREDIT_STEP: Final = CREDIT_FRAMES // 4  # taken frames that are told together
 
 

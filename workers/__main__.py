@@ -2,9 +2,13 @@
 
 if __name__ == "__main__":
     import gc
+    import sys
 
     gc.disable()  # until everything is imported: there is no garbage in it
 
-    from workers.process.start import main
+    if sys.argv[1:2] and sys.argv[1].startswith("--errand"):
+        from workers.errands import main
+    else:
+        from workers.process.start import main
 
     main()

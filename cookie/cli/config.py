@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cookie.cli import exits
-from cookie.cli.advice import one_line
+from cookie.cli import exits, whereabouts
+from cookie.cli.advice import explain, one_line
 from cookie.config.check import Findings, inspect
 from cookie.config.files import key_text
-from cookie.config.secrets import environment, surroundings
-from ipc.faults import clean
+from cookie.config.secrets import environment
+from ipc.faults import Fault, clean
 
 VALUE_CHARS_MAX = 400
 
@@ -70,7 +70,12 @@ def show(
 
 
 def _findings(data_dir: str | None) -> Findings:
-    return inspect(surroundings(data_dir).data_dir, Path.cwd(), environment())
+    try:
+        around, cwd = whereabouts.around(data_dir), whereabouts.folder()
+    except Fault as lost:
+        typer.echo(f"cookie: {explain(lost)}", err=True)
+        raise typer.Exit(exits.SETUP) from None
+    return inspect(around.data_dir, Path(cwd), environment())
 
 
 def _literal(value: Any) -> str:

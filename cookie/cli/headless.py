@@ -45,7 +45,9 @@ class Order(Struct, frozen=True, kw_only=True):
 
     prompt: str | None
     model: str | None
+    variant: str | None
     agent: str | None
+    preset: str | None
     permission_mode: PermissionMode
     allowed_tools: tuple[str, ...]
     resume: str | None
@@ -110,7 +112,9 @@ def main(order: Order, spare: Spare) -> int:
             resume=order.resume,
             newest=order.newest,
             model=order.model,
+            variant=order.variant,
             agent=order.agent,
+            preset=order.preset,
             permission_mode=order.permission_mode,
             allowed_tools=order.allowed_tools,
             max_turns=order.max_turns,
@@ -447,7 +451,9 @@ class _Headless:
         words = ["cookie", "run", "--resume-session", self._root]
         for flag, value in (
             ("--model", order.model),
+            ("--variant", order.variant),
             ("--agent", order.agent),
+            ("--preset", order.preset),
             ("--data-dir", order.data_dir),
         ):
             words += [flag, value] if value is not None else []

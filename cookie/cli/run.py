@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from cookie.cli import exits
+from cookie.cli import candidates, exits
 
 if TYPE_CHECKING:
     from ipc.rules import PermissionMode
@@ -49,16 +49,42 @@ def run(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("-m", "--model", metavar="PROVIDER/MODEL", help="Who answers."),
+        typer.Option(
+            "-m",
+            "--model",
+            metavar="PROVIDER/MODEL",
+            help="Who answers.",
+            autocompletion=candidates.models,
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|base", help="In which variant; `base` is the model as it is."),
     ] = None,
     agent: Annotated[
-        str | None, typer.Option("-a", "--agent", metavar="NAME", help="Which agent runs.")
+        str | None,
+        typer.Option(
+            "-a",
+            "--agent",
+            metavar="NAME",
+            help="Which agent runs.",
+            autocompletion=candidates.agents,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which set of agents is taken.",
+            autocompletion=candidates.presets,
+        ),
     ] = None,
     permission_mode: Annotated[
         str,
         typer.Option(
             metavar="MODE",
             help=f"What happens to a call that must be asked for: {', '.join(MODES)}.",
+            autocompletion=lambda: MODES,
         ),
     ] = MODES[0],
     allowed_tools: Annotated[
@@ -70,7 +96,11 @@ def run(
     ] = None,
     resume_session: Annotated[
         str | None,
-        typer.Option(metavar="SESSION", help="Go on with it: its id or how its title begins."),
+        typer.Option(
+            metavar="SESSION",
+            help="Go on with it: its id or how its title begins.",
+            autocompletion=candidates.sessions,
+        ),
     ] = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with this folder's newest session.")
@@ -92,6 +122,7 @@ def run(
             "--output",
             metavar="|".join(OUTPUTS),
             help="The answer (default), a JSON record a line, or nothing.",
+            autocompletion=lambda: OUTPUTS,
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
@@ -100,6 +131,12 @@ def run(
         typer.Option(metavar="FILE", help="Write the output there; emptied when a run begins."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what happens.")] = False,
+    skill: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Begin with this skill (not built yet).")
+    ] = None,
+    skill_args: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the skill is told; needs --skill.")
+    ] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Print the answer's text while it is written.")
     ] = False,
@@ -114,7 +151,9 @@ def run(
     sources = {"PROMPT": prompt, "--prompt": prompt_option, "--prompt-file": prompt_file}
     _full("--prompt-file", prompt_file)
     _full("--model", model)
+    _full("--variant", variant)
     _full("--agent", agent)
+    _full("--preset", preset)
     _full("--resume-session", resume_session)
     _full("--data-dir", data_dir)
     _full("--output-file", output_file)
@@ -123,6 +162,7 @@ def run(
     _check_sources(sources, resuming=continue_ or resume_session is not None)
     shape = _output_shape(output, json=json, stream=stream, output_file=output_file)
     mode = _mode(permission_mode)
+    _check_skill(skill, skill_args)
 
     from cookie.cli import headless  # noqa: PLC0415 - `cookie --help` needs none of it
     from cookie.cli.early import Spare  # noqa: PLC0415
@@ -130,7 +170,9 @@ def run(
     order = headless.Order(
         prompt=_prompt(sources),
         model=model,
+        variant=variant,
         agent=agent,
+        preset=preset,
         permission_mode=mode,
         allowed_tools=_tools(allowed_tools or []),
         resume=resume_session,
@@ -156,6 +198,16 @@ def _full(flag: str, value: str | None) -> None:
         _wrong(f"{flag} is empty: give it a value or leave it out")
     if value is not None and "\0" in value:
         _wrong(f"{flag} has a NUL character in it")
+
+
+def _check_skill(skill: str | None, skill_args: str | None) -> None:
+    if skill is None and skill_args is not None:
+        _wrong("--skill-args needs --skill")
+    if skill is not None:
+        from cookie.cli.advice import say  # noqa: PLC0415
+
+        say("--skill is not built yet: say in the prompt what to do")
+        raise typer.Exit(exits.USAGE_ERROR)
 
 
 def _output_shape(output: str | None, *, json: bool, stream: bool, output_file: str | None) -> str:

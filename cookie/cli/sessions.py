@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 from msgspec import Struct
 
-from cookie.cli import exits, whereabouts
+from cookie.cli import candidates, exits, whereabouts
 from cookie.cli.advice import explain, say
 from cookie.cli.output import Output, OutputBroken
 from cookie.daemon.listing import Listed, find, folder_of, workspaces
@@ -42,7 +42,12 @@ Everywhere = Annotated[
     bool, typer.Option("--all", help="Sessions of every folder, not only of this one.")
 ]
 Which = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Its id, or how its id or its title begins.")
+    str,
+    typer.Argument(
+        metavar="SESSION",
+        help="Its id, or how its id or its title begins.",
+        autocompletion=candidates.sessions,
+    ),
 ]
 
 sessions = typer.Typer(
@@ -152,7 +157,12 @@ def export(
 
 @sessions.command()
 def delete(
-    which: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Which ones.")],
+    which: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SESSION...", help="Which ones.", autocompletion=candidates.sessions
+        ),
+    ],
     data_dir: DataDir = None,
 ) -> None:
     """Delete sessions for good. Refuses one that a process owns at the moment.

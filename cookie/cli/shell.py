@@ -1,6 +1,7 @@
 """The command table: finds the one command that was asked for and imports only that."""
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,9 +16,14 @@ COMMANDS: Final = {
     "run": "cookie.cli.run",
     "sessions": "cookie.cli.sessions",
     "config": "cookie.cli.config",
+    "permissions": "cookie.cli.permissions",
+    "doctor": "cookie.cli.doctor",
+    "completion": "cookie.cli.completion",
     "schema": "cookie.cli.schema",
     "demo": "cookie.cli.demo",
 }  # name -> module with a function of that name; one file a command
+NAME: Final = "cookie"
+COMPLETE_VARIABLE: Final = "_COOKIE_COMPLETE"  # set by the script of `cookie completion`
 HIDDEN: Final = frozenset({"demo"})
 EPILOG: Final = """\
 Examples:
@@ -35,7 +41,7 @@ Examples:
 def shell(spare: "Spare | None") -> None:
     """Read the command line and carry it out; `spare` is a worker that is starting already."""
     app = typer.Typer(
-        name="cookie",
+        name=NAME,
         help="A coding agent whose sessions are never lost.",
         epilog=EPILOG,
         add_completion=False,
@@ -45,7 +51,7 @@ def shell(spare: "Spare | None") -> None:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    asked = _asked()
     wanted = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
     for name, module in wanted.items():
         room = importlib.import_module(module)
@@ -55,7 +61,20 @@ def shell(spare: "Spare | None") -> None:
         else:
             settings = getattr(room, "CONTEXT", None)
             app.command(name=name, hidden=name in HIDDEN, context_settings=settings)(command)
-    app(obj=spare)
+    if COMPLETE_VARIABLE in os.environ:
+        from typer._completion_classes import completion_init  # noqa: PLC0415 - at each Tab alone
+
+        completion_init()
+    app(obj=spare, complete_var=COMPLETE_VARIABLE)
+
+
+def _asked() -> str:
+    """The command's name: the first word, or the first of the words that are being completed."""
+    words = sys.argv
+    if COMPLETE_VARIABLE in os.environ:
+        typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        words = typed.split()
+    return words[1] if len(words) > 1 else ""
 
 
 def _root(

@@ -4,7 +4,9 @@ A row here is all that the config needs of a family. Whether this build can also
 `BUILT`: a provider of another adaptor loads, is checked, and its models can't be used.
 """
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from msgspec import Struct
 
 CacheFamily = Literal["anthropic", "bedrock", "openai", "compatible"]
 
@@ -12,7 +14,7 @@ BUILT: Final = frozenset({"rehearsal", "scripted"})
 SCRIPTED: Final = "scripted"
 
 
-class Adaptor(NamedTuple):
+class Adaptor(Struct, frozen=True):
     """One row; `methods` is empty for an adaptor that reaches no server."""
 
     methods: tuple[str, ...] = ()
@@ -26,7 +28,7 @@ class Adaptor(NamedTuple):
     anthropic: bool = False  # knows beta
 
 
-class Method(NamedTuple):
+class Method(Struct, frozen=True):
     """A way to authenticate: its credential fields, and what a person may add."""
 
     fields: tuple[str, ...] = ()

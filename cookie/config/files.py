@@ -100,8 +100,17 @@ def key_text(key: KeyPath) -> str:
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line of each key and table of a file; of the keys in an inline table there is none."""
-    return dict(_key_lines(text))
+    """The line of each key and table of a file; of the keys in an inline table there is none.
+
+    A table that only its parts open, as `[a.b]` does `a`, is where the first of them is.
+    """
+    found: dict[KeyPath, int] = {}
+    implied: dict[KeyPath, int] = {}
+    for key, line in _key_lines(text):
+        found[key] = line
+        for part in range(1, len(key)):
+            implied.setdefault(key[:part], line)
+    return implied | found
 
 
 def line_of(text: str, key: KeyPath) -> int | None:
@@ -187,23 +196,21 @@ def _plainly(reason: str) -> str:
 # --- the text, token by word: linear, and without holding more than one word
 
 
-_TOKEN: Final = re.compile(
-    r'''(?P<string> """(?:[^\\"]|\\.|"(?!""))*+"{3,5} | \'\'\'(?:[^']|'(?!''))*+\'{3,5})
+_LEXEME: Final = r'''
+        (?P<string> """(?:[^\\"]|\\.|"(?!""))*+"{3,5} | \'\'\'(?:[^']|'(?!''))*+\'{3,5})
       | (?P<open> """ | \'\'\')
       | (?P<line> "(?:[^"\\\n]|\\.)*+" | '[^'\n]*+')
       | (?P<open_line> ["'])
       | (?P<comment>\#[^\n]*+)
       | (?P<bare>[A-Za-z0-9_-]++)
       | (?P<blank>[ \t\r]++)
-      | (?P<mark>.)''',
-    re.DOTALL | re.VERBOSE,
-)
+      | (?P<mark>.)'''
 _KINDS: Final = {"line": "string"}
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     """Kind, text and offset of each word; stops at a text that is never closed."""
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_LEXEME, text, re.DOTALL | re.VERBOSE):
         kind = match.lastgroup or "mark"
         if kind in {"open", "open_line"}:
             return  # the parser stops here too; and to look for an end twice would be quadratic

@@ -63,6 +63,25 @@ def read_document(path: Path, source: DocumentSource) -> AgentDocument:
     return _Reader(path, first_line).document(agent, source, head, body)
 
 
+def rule_lines(path: Path) -> tuple[int, ...]:
+    """The line that each rule of a document is on, in the order of its `permissions`.
+
+    Raises BadDocument for one that changed into something else since it was read.
+    """
+    head, _, first = _split(path, _text(path))
+    try:
+        root = read_outline(head).value
+    except Misread as bad:
+        raise BadDocument(path, bad.problem, line=bad.line + first - 1) from None
+    permissions = root.get("permissions") if isinstance(root, dict) else None
+    actions = permissions.value if permissions is not None else None
+    lines: list[int] = []
+    for node in actions.values() if isinstance(actions, dict) else ():
+        mapped = node.value
+        lines += [one.line for one in (mapped.values() if isinstance(mapped, dict) else [node])]
+    return tuple(line + first - 1 for line in lines)
+
+
 # --- the file ----------------------------------------------------------------------------------
 
 

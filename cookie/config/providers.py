@@ -1,106 +1,26 @@
 """`[providers.<id>]`: the two sources of models (spec 1.13), checked, their secrets apart."""
 
-import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from cookie.config.adaptors import ADAPTORS, METHODS, SCRIPTED, Adaptor, CacheFamily
+from cookie.config.adaptors import ADAPTORS, METHODS, SCRIPTED, Adaptor
 from cookie.config.files import KeyPath
-from cookie.config.headers import read_headers
-from cookie.config.provider_models import (
-    EXTENDED_TTL,
-    CustomModel,
-    ManagedModel,
-    read_custom,
-    read_managed,
-)
+from cookie.config.provider_models import CustomModel, ManagedModel, read_custom, read_managed
 from cookie.config.reader import Reader
-from cookie.config.schema import (
-    check_known,
-    is_table,
-    named,
-    needs,
-    one_of,
-    record,
-)
+from cookie.config.schema import check_known, is_table, named, needs, one_of
 from cookie.config.secrets import Kept
-from ipc.ids import ProviderId, SecretRef, parse_provider_id
-from ipc.seams.net import is_loopback
+from ipc.ids import ProviderId, parse_provider_id
+
+if TYPE_CHECKING:
+    from cookie.config.provider_parts import Auth, Cache, Timeouts
 
 REHEARSAL: Final = ProviderId("rehearsal")  # built in, so nobody else may have the name
-AUTH: Final = "auth"  # the field all credentials of a provider are kept under, as one JSON object
 NO_AUTH: Final = "no-auth-v1"
-CACHE_KEY_CHARS_MAX: Final = 64
-SESSION_ID_CHARS: Final = 36
-
-_Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-_Ttl = Literal["1h", "5m", "off"]
 
 
-class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a provider knows us. Every value is secret, and all are kept under one reference."""
-
-    method: str
-    values: dict[str, Kept] = {}
-    parameters: dict[str, str] = {}
-
-
-class Timeouts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds until a request is given up; the last one is of silence in a stream."""
-
-    GONE: ClassVar[Mapping[str, str]] = {
-        "stream_idle_s": "is written stream_idle_seconds",
-        "connect_s": "is written connect_seconds",
-    }
-
-    connect_seconds: _Seconds = 10
-    headers_seconds: _Seconds = 30
-    credentials_seconds: _Seconds = 30
-    stream_idle_seconds: _Seconds = 90
-
-
-class AnthropicCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a prompt is marked as worth keeping, and for how long."""
-
-    system: _Ttl = "1h"
-    tools: _Ttl = "1h"
-    rolling: Literal["5m", "off"] = "5m"
-
-
-class BedrockCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same places; Bedrock keeps all of them for five minutes unless it is told otherwise."""
-
-    system: _Ttl = "5m"
-    tools: _Ttl = "5m"
-    rolling: Literal["5m", "off"] = "5m"
-
-
-class OpenAICache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said beside the key of the session, which is always sent."""
-
-    GONE: ClassVar[Mapping[str, str]] = {
-        "prompt_cache_key": "is always the session's id here; remove it",
-    }
-
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    mode: Literal["auto", "explicit"] | None = None
-    ttl: Literal["30m"] | None = None
-    system: bool = False
-    rolling: bool = False
-
-
-class CompatibleCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The key that a compatible server is told; an empty one is not sent."""
-
-    prompt_cache_key: str = "${session_id}"
-
-
-Cache = AnthropicCache | BedrockCache | OpenAICache | CompatibleCache
-
-
-class CustomProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CustomProvider(Struct, frozen=True, kw_only=True):
     """`source = "custom"`: everything is said here. A scripted one has no endpoint and auth."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -113,15 +33,15 @@ class CustomProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     source: Literal["custom"]
     adaptor: str
     endpoint: str | Kept | None = None
-    auth: Auth | None = None
+    auth: "Auth | None" = None
     setup: dict[str, str | Kept] = {}
     headers: dict[str, str | Kept] = {}
-    cache: Any = None  # a Cache; which one follows from the family
-    timeouts: Timeouts = Timeouts()
+    cache: "Cache | None" = None
+    timeouts: "Timeouts | None" = None
     models: dict[str, CustomModel] = {}
 
 
-class ManagedProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ManagedProvider(Struct, frozen=True, kw_only=True):
     """`source = "models_dev"`: a provider of the catalogue, and what is different about it here."""
 
     GONE: ClassVar[Mapping[str, str]] = {
@@ -136,22 +56,14 @@ class ManagedProvider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     base_url: str | Kept | None = None
     setup: dict[str, str | Kept] = {}
     api_key: Kept | None = None
-    auth_override: Auth | None = None
+    auth_override: "Auth | None" = None
     headers: dict[str, str | Kept] = {}
-    cache: Any = None  # a Cache; which one follows from the family
-    timeouts: Timeouts = Timeouts()
+    cache: "Cache | None" = None
+    timeouts: "Timeouts | None" = None
     models: dict[str, ManagedModel] = {}
 
 
 Provider = CustomProvider | ManagedProvider
-
-_CACHES: Final[dict[CacheFamily, type[Cache]]] = {
-    "anthropic": AnthropicCache,
-    "bedrock": BedrockCache,
-    "openai": OpenAICache,
-    "compatible": CompatibleCache,
-}
-
 
 # --- reading -----------------------------------------------------------------------------------
 
@@ -182,17 +94,14 @@ def _custom(reader: Reader, key: KeyPath, table: dict[str, Any]) -> CustomProvid
         needs(layer, key, "adaptor", 'adaptor = "openai-compatible"')
     name = one_of(layer, (*key, "adaptor"), table["adaptor"], tuple(ADAPTORS))
     adaptor = ADAPTORS[name]
-    made = _common(reader, key, table, adaptor.cache)
-    made["setup"] = _setup(reader, key, table, adaptor, name)
+    made: dict[str, Any] = {}
     if name == SCRIPTED:
         for odd in ("endpoint", "auth", "headers", "cache", "timeouts"):
             if odd in table:
                 raise layer.wrong((*key, odd), "means nothing to a script; remove it")
     else:
-        made["endpoint"] = _endpoint(reader, key, table, "endpoint")
-        if "auth" not in table:
-            needs(layer, key, "auth", _AUTH_EXAMPLE)
-        made["auth"] = _auth(reader, (*key, "auth"), table["auth"], adaptor.methods)
+        made = _reach(reader, key, table, adaptor)
+    made["setup"] = _setup(reader, key, table, adaptor, name)
     models = is_table(layer, (*key, "models"), table.get("models", {}))
     if not models:
         raise layer.wrong(
@@ -202,26 +111,47 @@ def _custom(reader: Reader, key: KeyPath, table: dict[str, Any]) -> CustomProvid
         model: read_custom(reader, (*key, "models", model), one, adaptor, name)
         for model, one in models.items()
     }
-    _check_long_cache(reader, key, made.get("cache"), made["models"])
-    return record(layer, key, table, CustomProvider, **made)
+    if "cache" in made:
+        from cookie.config.provider_parts import check_long_cache  # noqa: PLC0415 - it has some
+
+        check_long_cache(reader, key, made["cache"], made["models"])
+    return CustomProvider(source="custom", adaptor=name, **made)
+
+
+def _reach(reader: Reader, key: KeyPath, table: dict[str, Any], adaptor: Adaptor) -> dict[str, Any]:
+    """How the server of a custom provider is reached."""
+    from cookie.config import provider_parts as parts  # noqa: PLC0415 - a script has none of these
+
+    made = parts.read_parts(reader, key, table, adaptor.cache)
+    made["endpoint"] = parts.read_endpoint(reader, key, table, "endpoint")
+    if "auth" not in table:
+        needs(reader.layer, key, "auth", _AUTH_EXAMPLE)
+    made["auth"] = parts.read_auth(reader, (*key, "auth"), table["auth"], adaptor.methods)
+    return made
 
 
 def _managed(reader: Reader, key: KeyPath, table: dict[str, Any]) -> ManagedProvider:
+    from cookie.config import provider_parts as parts  # noqa: PLC0415 - a script has none of these
+
     layer = reader.layer
     check_known(layer, key, table, ManagedProvider.__struct_fields__, ManagedProvider.GONE)
     if "api_key" in table and "auth_override" in table:
         raise layer.wrong((*key, "auth_override"), "and api_key exclude each other; keep one")
-    made = _common(reader, key, table, None)
+    made = parts.read_parts(reader, key, table, None)
     if "setup" in table:
         made["setup"] = _texts(reader, (*key, "setup"), table["setup"], key[1])
     if "api_key" in table:
-        made["api_key"] = _credentials(reader, key, {"api_key": table["api_key"]})["api_key"]
+        made["api_key"] = parts.read_credentials(reader, key, {"api_key": table["api_key"]})[
+            "api_key"
+        ]
     if "auth_override" in table:
         here = (*key, "auth_override")
-        made["auth_override"] = _auth(reader, here, table["auth_override"], tuple(METHODS))
+        made["auth_override"] = parts.read_auth(
+            reader, here, table["auth_override"], tuple(METHODS)
+        )
     if "base_url" in table:
-        made["base_url"] = _endpoint(reader, key, table, "base_url")
-        local = isinstance(made["base_url"], str) and _host_is_here(made["base_url"])
+        made["base_url"] = parts.read_endpoint(reader, key, table, "base_url")
+        local = isinstance(made["base_url"], str) and parts.host_is_here(made["base_url"])
         if not local and not {"api_key", "auth_override"} & set(table):
             reason = "needs api_key or auth_override beside it: a saved connection is never sent"
             raise layer.wrong((*key, "base_url"), f"{reason} to another address")
@@ -229,22 +159,7 @@ def _managed(reader: Reader, key: KeyPath, table: dict[str, Any]) -> ManagedProv
         model: read_managed(reader, (*key, "models", model), one)
         for model, one in is_table(layer, (*key, "models"), table.get("models", {})).items()
     }
-    return record(layer, key, table, ManagedProvider, **made)
-
-
-def _common(
-    reader: Reader, key: KeyPath, table: dict[str, Any], cache: CacheFamily | None
-) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    if "headers" in table:
-        made["headers"] = read_headers(
-            reader, (*key, "headers"), table["headers"], key[1], "headers"
-        )
-    if "timeouts" in table:
-        made["timeouts"] = record(reader.layer, (*key, "timeouts"), table["timeouts"], Timeouts)
-    if "cache" in table:
-        made["cache"] = _cache(reader, (*key, "cache"), table, cache)
-    return made
+    return ManagedProvider(source="models_dev", **made)
 
 
 def _setup(
@@ -260,9 +175,12 @@ def _setup(
             )
             needs(layer, here if setup else key, f"setup.{field}", example)
     found = _texts(reader, here, setup, key[1])
-    script = found.get("script")
-    if name == SCRIPTED and isinstance(script, str):
-        found["script"] = reader.path((*here, "script"), script)
+    if name == SCRIPTED:
+        # Where a script lies is no secret, whatever it was made from, and a plan must say it.
+        shown = found["script"]
+        kept = reader.secrets.get(key[1], {}).pop("setup.script", None)
+        plain = kept if kept is not None else shown.shown if isinstance(shown, Kept) else shown
+        found["script"] = reader.path((*here, "script"), plain)
     return found
 
 
@@ -275,135 +193,3 @@ def _texts(reader: Reader, key: KeyPath, value: object, owner: str) -> dict[str,
         name: reader.text((*key, name), text, owner, f"setup.{name}", secret=False)
         for name, text in is_table(reader.layer, key, value).items()
     }
-
-
-def _auth(reader: Reader, key: KeyPath, value: object, methods: tuple[str, ...]) -> Auth:
-    layer = reader.layer
-    table = is_table(layer, key, value)
-    check_known(layer, key, table, Auth.__struct_fields__)
-    if "method" not in table:
-        needs(layer, key, "method", f'method = "{methods[0]}"')
-    name = one_of(layer, (*key, "method"), table["method"], methods)
-    method = METHODS[name]
-    values = is_table(layer, (*key, "values"), table.get("values", {}))
-    check_known(layer, (*key, "values"), values, (*method.fields, *method.fields_may))
-    for field in method.fields:
-        if field not in values:
-            needs(layer, key, f"values.{field}", f'values = {{ {field} = "${{env:MY_API_KEY}}" }}')
-    parameters = is_table(layer, (*key, "parameters"), table.get("parameters", {}))
-    known = ("header_name",) if method.header_names else ()
-    check_known(layer, (*key, "parameters"), parameters, known)
-    if known:
-        if "header_name" not in parameters:
-            example = f'parameters = {{ header_name = "{method.header_names[0]}" }}'
-            needs(layer, key, "parameters.header_name", example)
-        here = (*key, "parameters", "header_name")
-        one_of(layer, here, parameters["header_name"], method.header_names)
-    return Auth(
-        method=name,
-        values=_credentials(reader, (*key, "values"), values),
-        parameters=dict(parameters),
-    )
-
-
-def _credentials(reader: Reader, key: KeyPath, values: Mapping[str, Any]) -> dict[str, Kept]:
-    """The credential fields of a provider, which go to a worker as one JSON object."""
-    owner, found = key[1], {}
-    whole = SecretRef(provider_id=ProviderId(owner), field=AUTH)
-    for name, value in values.items():
-        kept = reader.text((*key, name), value, owner, f"{AUTH}.{name}", secret=True)
-        assert isinstance(kept, Kept), "secret texts are kept"
-        found[name] = Kept(ref=whole, shown=kept.shown)
-    mine = reader.secrets.get(owner, {})
-    together = {name: mine.pop(f"{AUTH}.{name}") for name in values if f"{AUTH}.{name}" in mine}
-    if together and len(together) == len(values):
-        mine[AUTH] = json.dumps(together)
-    return found
-
-
-def _endpoint(reader: Reader, key: KeyPath, table: Mapping[str, Any], name: str) -> str | Kept:
-    if name not in table:
-        needs(reader.layer, key, name, f'{name} = "https://api.example.com/v1"')
-    return reader.text((*key, name), table[name], key[1], name, secret=False, check=check_endpoint)
-
-
-def check_endpoint(address: str) -> str | None:
-    """What is wrong with the address of a model's server; None if nothing is."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 - where there is an address
-
-    try:
-        split = urlsplit(address)
-        host, _ = split.hostname, split.port
-    except ValueError:
-        return "is no address of a server"
-    if split.scheme not in {"http", "https"} or not host:
-        return 'must be a whole address, like "https://api.example.com/v1"'
-    if split.username is not None or split.password is not None:
-        return "must not hold a name or a password; use auth or headers"
-    if split.query or split.fragment or "?" in address or "#" in address:
-        return "must end before ? and #"
-    if split.scheme == "http" and not is_loopback(host):
-        return "must begin with https://; http:// is for this machine only (127.0.0.1, localhost)"
-    if any(c.isspace() for c in address):
-        return "must not hold blanks"
-    return None
-
-
-def _host_is_here(address: str) -> bool:
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    return is_loopback(urlsplit(address).hostname or "")
-
-
-# --- the prompt cache (spec 1.14) --------------------------------------------------------------
-
-
-def _cache(
-    reader: Reader, key: KeyPath, table: dict[str, Any], family: CacheFamily | None
-) -> Cache:
-    layer = reader.layer
-    value = is_table(layer, key, table["cache"])
-    if family is None and table.get("source") == "custom":
-        raise layer.wrong(key, "can't be set: the adaptor of this provider caches by itself")
-    if family is None:  # of the catalogue, which says later what it is
-        family = _guess(value)
-    found = record(layer, key, value, _CACHES[family])
-    if isinstance(found, AnthropicCache | BedrockCache):
-        order = [(name, getattr(found, name)) for name in ("tools", "system")]
-        if order[0][1] == "5m" and order[1][1] == "1h":
-            reason = 'can\'t be "1h" after tools = "5m": what is kept longer must come first'
-            raise layer.wrong((*key, "system"), reason)
-    if isinstance(found, CompatibleCache):
-        _check_cache_key(reader, (*key, "prompt_cache_key"), found.prompt_cache_key)
-    return found
-
-
-def _guess(value: dict[str, Any]) -> CacheFamily:
-    """The family whose table this looks most like."""
-    if "prompt_cache_key" in value:
-        return "compatible"
-    known = set(OpenAICache.__struct_fields__) - {"system", "rolling"}
-    switches = any(isinstance(value.get(name), bool) for name in ("system", "rolling"))
-    return "openai" if known & set(value) or switches else "anthropic"
-
-
-def _check_cache_key(reader: Reader, key: KeyPath, text: str) -> None:
-    plain = text.replace("${session_id}", "")
-    if "${" in plain:
-        raise reader.layer.wrong(key, "may name ${session_id} and nothing else")
-    chars = len(plain) + SESSION_ID_CHARS * text.count("${session_id}")
-    if chars > CACHE_KEY_CHARS_MAX:
-        reason = f"is longer than {CACHE_KEY_CHARS_MAX} characters with its ${{session_id}}"
-        raise reader.layer.wrong(key, reason)
-
-
-def _check_long_cache(
-    reader: Reader, key: KeyPath, cache: Cache | None, models: Mapping[str, CustomModel]
-) -> None:
-    """An hour must be asked for by a beta header, which is never sent on somebody's behalf."""
-    if not isinstance(cache, AnthropicCache) or "1h" not in {cache.system, cache.tools}:
-        return
-    for name, model in models.items():
-        if model.enabled and EXTENDED_TTL not in (model.adaptor_options.beta or ()):
-            reason = f'needs adaptor_options = {{ beta = ["{EXTENDED_TTL}"] }} for a cache of "1h"'
-            raise reader.layer.wrong((*key, "models", name), reason)

@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from cookie.config import templates
 from cookie.config.files import BadConfig, KeyPath, Layer
 from cookie.config.schema import a_text, is_plain
 from cookie.config.secrets import Kept
@@ -72,20 +71,31 @@ class Reader:
         what is wrong with the text that came out, without repeating it.
         """
         words = a_text(self.layer, key, value, bytes_max=VALUE_BYTES_MAX, empty=empty)
+        if not secret and "$" not in words:
+            return self._plain(key, words, check)
+        from cookie.config import templates  # noqa: PLC0415 - only for what is no plain text
+
         meant = templates.loose_variable(words) if secret else None
         if meant is not None and words != f"${{env:{meant}}}":
             raise self.layer.wrong(key, f'is read as it stands; write "${{env:{meant}}}"')
-        template = self._template(key, words, left)
+        try:
+            template = templates.read(words, left)
+        except templates.BadTemplate as bad:
+            raise self.layer.wrong(key, str(bad)) from None
         ref = SecretRef(provider_id=ProviderId(owner), field=field)
         kept = Kept(ref=ref, shown=template.shown(secret=secret))
         self.variables |= template.names
         try:
             result = template.value(self._environ, later=bool(left))
-            self._check(key, result, template, empty=empty, check=check)
         except templates.NotSet as lacks:
-            reason = f"{lacks}: set it, or give it a value here with ${{env:{lacks.variable}:-...}}"
-            self.lacking.setdefault(owner, self.layer.wrong(key, reason))
-            return kept
+            return self._lack(key, owner, lacks.variable, str(lacks), kept)
+        wrong = self._wrong(result, empty=empty, check=check)
+        if wrong is not None and template.names:
+            name = min(template.names)
+            why = f"the environment variable {name} makes a text that {wrong}"
+            return self._lack(key, owner, name, why, kept)
+        if wrong is not None:
+            raise self.layer.wrong(key, wrong)
         if not secret and not template.names:
             return result
         self.secrets.setdefault(owner, {})[field] = result
@@ -116,35 +126,29 @@ class Reader:
         """The record with other values in some of its fields."""
         return msgspec.structs.replace(found, **made)
 
-    def _template(self, key: KeyPath, words: str, left: tuple[str, ...]) -> templates.Template:
-        try:
-            return templates.read(words, left)
-        except templates.BadTemplate as bad:
-            raise self.layer.wrong(key, str(bad)) from None
+    def _lack(self, key: KeyPath, owner: str, variable: str, why: str, kept: Kept) -> Kept:
+        """Note that an owner lacks a variable; what it can't have it still names."""
+        reason = f"{why}: set it, or give it a value here with ${{env:{variable}:-...}}"
+        self.lacking.setdefault(owner, self.layer.wrong(key, reason))
+        return kept
 
-    def _check(
-        self,
-        key: KeyPath,
-        result: str,
-        template: templates.Template,
-        *,
-        empty: bool,
-        check: Callable[[str], str | None] | None,
-    ) -> None:
-        """Raises BadConfig, or NotSet when it is the environment that is to blame."""
-        wrong = None
-        if not result and not empty:
-            wrong = "is empty"
-        elif not is_plain(result):
-            wrong = "holds a control character or a line break"
-        elif len(result.encode("utf-8", "surrogatepass")) > VALUE_BYTES_MAX:
-            wrong = "is too long"
-        elif check is not None:
-            wrong = check(result)
-        if wrong is not None and template.names:
-            raise templates.NotSet(min(template.names), f"makes a text that {wrong}")
+    def _plain(self, key: KeyPath, words: str, check: Callable[[str], str | None] | None) -> str:
+        wrong = None if check is None else check(words)
         if wrong is not None:
             raise self.layer.wrong(key, wrong)
+        return words
+
+    def _wrong(
+        self, result: str, *, empty: bool, check: Callable[[str], str | None] | None
+    ) -> str | None:
+        """What is wrong with a text whose variables are filled in."""
+        if not result and not empty:
+            return "is empty"
+        if not is_plain(result):
+            return "holds a control character or a line break"
+        if len(result.encode("utf-8", "surrogatepass")) > VALUE_BYTES_MAX:
+            return "is too long"
+        return None if check is None else check(result)
 
 
 STRAY: Final = (

@@ -143,6 +143,14 @@ def a_text(
     return value
 
 
+def a_flag(layer: Layer, key: KeyPath, value: object) -> bool:
+    """`value`, which must be true or false; raises BadConfig."""
+    if not isinstance(value, bool):
+        what = "true or false"
+        raise layer.wrong(key, f"must be {what}, not {kind_of(value)}{_slip(what, value)}")
+    return value
+
+
 def is_plain(text: str) -> bool:
     """Whether a text has nothing in it that a terminal or a protocol might obey."""
     return clean(text, len(text)) == text
@@ -150,17 +158,17 @@ def is_plain(text: str) -> bool:
 
 # --- what a person is told ---------------------------------------------------------------------
 
-_PLACE: Final = re.compile(r" - at `\$\.?(?P<field>[^`.\[]*)(?P<rest>[^`]*)`$")
-_MISSING: Final = re.compile(r"Object missing required field `(?P<name>.*?)`")
+_PLACE: Final = r" - at `\$\.?(?P<field>[^`.\[]*)(?P<rest>[^`]*)`$"
+_MISSING: Final = r"Object missing required field `(?P<name>.*?)`"
 
 
 def _complain(
     layer: Layer, key: KeyPath, table: Mapping[str, Any], kind: type[Struct], text: str
 ) -> NoReturn:
     """What msgspec found wrong, as a sentence about a key of the file."""
-    if (missing := _MISSING.match(text)) is not None and not _PLACE.search(text):
+    if (missing := re.match(_MISSING, text)) is not None and not re.search(_PLACE, text):
         needs(layer, key, missing["name"])
-    place = _PLACE.search(text)
+    place = re.search(_PLACE, text)
     name = place["field"] if place is not None else ""
     field = next((f for f in msgspec.structs.fields(kind) if f.name == name), None)
     if field is None:  # pragma: no cover - msgspec always names the field
@@ -197,6 +205,8 @@ def describe(kind: Any) -> str:
         return f"a number{_range(meta)}"
     if get_origin(kind) is tuple:
         inner, _ = _bare(get_args(kind)[0])
+        if choice := _literals(inner):
+            return f"a list of {_choice(choice)}"
         return "a list of texts" if inner is str else "a list of numbers"
     if get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Struct)):
         return "a table"

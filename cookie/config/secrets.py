@@ -108,6 +108,11 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def is_withheld(name: str) -> bool:
+    """Whether a variable is meant for cookie alone, whatever the config says."""
+    return name in WITHHELD or name.startswith(WITHHELD_PREFIXES)
+
+
 def tool_environment(
     secret_names: Iterable[str] = (),
     pass_env: Iterable[str] = (),
@@ -119,11 +124,11 @@ def tool_environment(
     person gives to tools all the same. A variable that is not UTF-8 can't travel in a plan.
     """
     given = frozenset(pass_env)
-    withheld = WITHHELD | frozenset(secret_names)
+    secret = frozenset(secret_names)
     return {
         name: value
         for name, value in environ.items()
-        if (name in given or not (name in withheld or name.startswith(WITHHELD_PREFIXES)))
+        if (name in given or not (name in secret or is_withheld(name)))
         and _is_text(name)
         and _is_text(value)
     }

@@ -14,6 +14,7 @@ from cookie.config.schema import (
     check_known,
     is_plain,
     is_table,
+    kind_of,
     needs,
     record,
 )
@@ -98,7 +99,11 @@ def read_server(reader: Reader, name: str, value: object) -> McpServerTable:
         made["headers"] = read_headers(
             reader, here, table["headers"], owner, "headers", secret=True
         )
-    if isinstance(table.get("oauth"), dict):
+    oauth = table.get("oauth", True)
+    if not isinstance(oauth, bool | dict):
+        reason = f"must be true or false, or a table, not {kind_of(oauth)}"
+        raise layer.wrong((*key, "oauth"), reason)
+    if isinstance(oauth, dict):
         made["oauth"] = _oauth(reader, (*key, "oauth"), table["oauth"], owner)
     return record(layer, key, table, McpServerTable, **made)
 

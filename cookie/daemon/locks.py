@@ -178,6 +178,41 @@ def check_ground(data_dir: Path, fs: Fs = REAL) -> None:
         raise WrongGround(str(data_dir), refusal)
 
 
+def try_out(directory: Path, fs: Fs = REAL) -> None:
+    """See whether flock works in `directory`, also between two processes.
+
+    Raises WrongGround, or OSError when nothing can be made there. Leaves nothing.
+    """
+    tree = TreePaths(directory / f".try-{os.getpid()}-{os.urandom(4).hex()}")
+    fd = -1
+    try:
+        fs.mkdir(tree.directory)
+        fd = take(tree, fs)
+        pid = os.fork()
+        if not pid:
+            os._exit(_as_a_stranger(tree, fs))
+        if proc.wait_status(pid, block=True) != 0:
+            raise WrongGround(str(directory), "its flock keeps no other process out")
+    finally:
+        with contextlib.suppress(OSError):
+            fs.unlink(tree.lock)
+        with contextlib.suppress(OSError):
+            fs.rmdir(tree.directory)
+        if fd >= 0:
+            fs.close(fd)
+
+
+def _as_a_stranger(tree: TreePaths, fs: Fs) -> int:
+    """In a child that has inherited nothing but its memory: 0 when the lock keeps it out."""
+    try:
+        fs.flock(fs.open(tree.lock, os.O_RDWR))
+    except BlockingIOError:
+        return 0
+    except BaseException:  # noqa: BLE001 - a child of a fork must not return into its parent's code
+        return 2
+    return 1
+
+
 def birth(
     workspace: WorkspacePaths, cwd: str, instance: str, root: SessionId | None = None, fs: Fs = REAL
 ) -> TreeLock:

@@ -1,9 +1,10 @@
 """From what a person authored to models that can be called, or to the reason why one can't."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from cookie.config.secrets import Kept
 from cookie.config.settings import REHEARSAL, Settings
@@ -11,7 +12,8 @@ from ipc.events.base import FrozenModelBinding, ModelCapabilities, Pricing
 from ipc.ids import ModelKey, ProviderId, VariantName
 
 if TYPE_CHECKING:
-    from cookie.config.provider_models import Capabilities, CustomModel, PricingTable
+    from cookie.config.model_parts import Capabilities, PricingTable
+    from cookie.config.provider_models import CustomModel
     from cookie.config.providers import CustomProvider, ManagedProvider
 
 TOUR: Final = ModelKey(f"{REHEARSAL}/tour")
@@ -22,14 +24,14 @@ NOTHING: Final[Unusable] = {}
 UnavailableKind = Literal["unsupported", "needs_credentials", "disabled"]
 
 
-class Unavailable(NamedTuple):
+class Unavailable(Struct, frozen=True):
     """Why a model that somebody configured can't be called (spec 1.13)."""
 
     kind: UnavailableKind
     reason: str  # goes on after "can't be used: "
 
 
-class Compiled(NamedTuple):
+class Compiled(Struct, frozen=True):
     """One configured model: a binding for itself, then one for each of its variants."""
 
     key: ModelKey
@@ -149,7 +151,7 @@ def _builtins(value: Any) -> dict[str, Any] | None:
 
 def _pricing(table: "PricingTable") -> Pricing | None:
     """The rates in pico-dollars; None without both of those that every request needs."""
-    from cookie.config.provider_models import pico_usd  # noqa: PLC0415 - there is a model
+    from cookie.config.model_parts import pico_usd  # noqa: PLC0415 - there is a model
 
     def rate(text: str | None) -> int | None:
         return None if text is None else pico_usd(text)

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -148,6 +149,15 @@ def until(seen: Callable[[], object]) -> None:
 def held(pipe: int) -> int:
     """Bytes that were written to a pipe and not read yet."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+
+
+def is_full(pipe: int) -> bool:
+    """Whether the pipe that is read here takes nothing more."""
+    other_end = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY)
+    try:
+        return not select.select([], [other_end], [], 0)[1]
+    finally:
+        os.close(other_end)
 
 
 def one_line(err: str) -> str:

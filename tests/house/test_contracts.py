@@ -35,10 +35,7 @@ PLANTED = [
     ("floors", {"ipc/planted.py": "import cookie"}),
     ("rooms of a worker", {"workers/store/planted.py": "import workers.run"}),
     ("rooms of a worker", {"workers/store/planted.py": "import workers.providers"}),
-    (
-        "rooms of a worker",
-        {"workers/delegation.py": "import workers.errands", "workers/errands.py": ""},
-    ),
+    ("rooms of a worker", {"workers/delegation.py": "import workers.errands"}),
     ("rooms of cookie", {"cookie/config/planted.py": "import cookie.daemon"}),
     ("rooms of cookie", {"cookie/tui.py": "import cookie.daemon"}),
     ("pure rooms do no I/O", {"ipc/events/planted.py": "import asyncio"}),

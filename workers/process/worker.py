@@ -47,7 +47,7 @@ from ipc.seams import proc
 from ipc.seams.clock import REAL as CLOCK
 from workers.actor.commands import COMMANDS
 from workers.actor.recovery import Facts, Recovery, recover
-from workers.actor.session import SessionActor
+from workers.actor.session import SessionActor, SessionClosed
 from workers.process.outbox import LinkOutbox
 from workers.process.pulse import Pulse
 from workers.providers import make
@@ -330,6 +330,9 @@ class Worker:
 
     def _on_call(self, call: Call, params: bytes) -> None:
         assert self._tasks is not None
+        if self._end.done():
+            self._refuse(call, SessionClosed(session=self._birth.root_id).body())
+            return
         task = self._tasks.create_task(self._answer(call, params), name=call.method)
         self._calls[call.id] = task
         task.add_done_callback(lambda _: self._calls.pop(call.id, None))

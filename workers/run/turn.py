@@ -112,7 +112,7 @@ async def _stream(
         hit("provider.request")
     async with aclosing(provider.stream(request)) as parts:
         async for part in parts:
-            if isinstance(part, TextPart):  # the likeliest first: this runs once a token
+            if isinstance(part, TextPart) and part.text:  # the likeliest first: once a token
                 await desk.delta(TextDelta(attempt_id=attempt, text=part.text))
             elif isinstance(part, ThinkingPart):
                 if part.text and not part.redacted:

@@ -1,5 +1,6 @@
 """The output: a file that is only touched when a run begins, and what a terminal is spared."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -115,3 +116,28 @@ def test_a_file_gets_text_as_it_is(tmp_path: Path) -> None:
     output.close()
 
     assert (tmp_path / "out").read_bytes() == b"a\x1b[31m\r\n"
+
+
+def test_a_terminal_gets_json_that_means_the_same_and_does_nothing() -> None:
+    line = '{"text":"\x9b1m\u202e\x7f é"}'
+    controller, terminal = os.openpty()
+    output = Output(os.ttyname(terminal))
+    assert output.line(line.encode()) == len(line.encode()) + 1
+    output.event(line.encode())
+    output.close()
+    shown = os.read(controller, 1000).decode().replace("\r\n", "\n")
+    os.close(controller)
+    os.close(terminal)
+
+    plain, event = shown.splitlines()
+    assert plain == '{"text":"\\u009b1m\\u202e\\u007f é"}'
+    assert json.loads(plain) == json.loads(line)
+    assert json.loads(event) == {"type": "event", "event": json.loads(line)}
+
+
+def test_a_file_gets_json_as_it_is(tmp_path: Path) -> None:
+    output = Output(str(tmp_path / "out"))
+    output.line('{"text":"\x9b\x7f"}'.encode())
+    output.close()
+
+    assert (tmp_path / "out").read_text() == '{"text":"\x9b\x7f"}\n'

@@ -65,12 +65,13 @@ def test_a_list_is_newest_first_with_age_state_and_title(shelf: Shelf, cookie: C
     shelf.put(2, short("Fix the\u3000parser"), age_s=70, now=now)
     shelf.put(3, short("never written down"), age_s=20 * DAY, now=now, metadata=False)
 
-    assert cookie("list") == (
-        0,
+    code, out, err = cookie("list")
+
+    assert (code, err) == (0, "")
+    assert out == (
         f"{TWO}    1m  idle         Fix the parser\n"
         f"{ONE}    3d  completed    Do three things\n"
-        f"{THREE}    2w  unfinished   (no title)\n",
-        "",
+        f"{THREE}    2w  unfinished   (no title)\n"
     )
 
 

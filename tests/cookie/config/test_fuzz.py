@@ -195,6 +195,7 @@ def quick(count: int) -> settings:
     )
 
 
+@pytest.mark.timeout(300)  # for a machine that has other things to do; it takes 5 s of CPU
 @quick(SHORT // 2)
 @given(FILES)
 def test_a_random_table_loads_or_is_refused_in_one_line(folder: Path, table: Any) -> None:
@@ -210,6 +211,7 @@ def test_a_random_text_loads_or_is_refused_in_one_line(folder: Path, text: str |
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @quick(LONG)
 @given(FILES | TEXT_FILES)
 def test_a_hundred_thousand_random_files(folder: Path, content: Any) -> None:

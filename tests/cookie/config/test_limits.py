@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cookie.config import files, headers, provider_models
+from cookie.config import files, headers, model_parts
 from cookie.config.files import BadConfig
 from cookie.config.settings import Config, load_config
 
@@ -353,4 +353,4 @@ def test_a_file_may_be_32_deep_and_not_33(tmp_path: Path) -> None:
     ],
 )
 def test_a_price_is_exact_or_refused(rate: str, pico: int | None) -> None:
-    assert provider_models.pico_usd(rate) == pico
+    assert model_parts.pico_usd(rate) == pico

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cookie.config.files import BadConfig
-from cookie.config.provider_models import Capabilities, CustomModel
+from cookie.config.model_parts import Capabilities
+from cookie.config.provider_models import CustomModel
 from cookie.config.providers import CustomProvider
 from cookie.config.settings import (
     BadDuration,

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from cookie.config.agents import NoSuchAgent
-from cookie.config.provider_models import Capabilities, CustomModel
+from cookie.config.model_parts import Capabilities
+from cookie.config.provider_models import CustomModel
 from cookie.config.providers import CustomProvider
 from cookie.config.settings import (
     ModelRetryTable,

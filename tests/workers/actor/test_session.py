@@ -32,7 +32,9 @@ from tests.fakes.session import (
     on_disk,
 )
 from tests.workers.run.test_machine import books
+from workers.actor.commands import RunActive
 from workers.actor.session import SessionClosed
+from workers.providers.base import ToolMessage
 from workers.providers.script import Call, Say, Stall, Step, Think
 from workers.providers.scripted import Scripted
 from workers.store.file import AppendFailed, LogPoisoned
@@ -228,6 +230,40 @@ async def happened(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
+
+
+async def test_calls_of_a_cancelled_turn_are_paired_in_the_next_request(tmp_path: Path) -> None:
+    """Cancelled after the first of three results: all three calls have one for the next prompt."""
+    stage = Stage()
+    calls = [look("a"), look("b", "wait"), poke("c")]
+    provider = Scripted([calls, Say("hello")])
+    async with living(tmp_path, provider, mine=kit(provider, stage)) as session:
+        run = await session.start()
+        await happened(lambda: "a completed" in story(session.audience.payloads))
+        assert await session.cancel(run)
+        await session.over()
+        await session.start("and now?", "c2")
+        await session.over()
+    checked(session, tmp_path)
+    said = {m.model_call_id: m for m in provider.seen[-1].messages if isinstance(m, ToolMessage)}
+    assert list(said) == ["a", "b", "c"]
+    assert said["a"].output == "a was here"
+    assert said["b"].output.endswith("it had begun")
+    assert said["c"].output.endswith("it had not begun")
+
+
+async def test_of_many_starts_at_once_one_is_taken_and_the_log_stays_one(tmp_path: Path) -> None:
+    async with living(tmp_path, Scripted([[Say("x"), Stall()]])) as session:
+        starts = [asyncio.create_task(session.start("hi", f"c{n}")) for n in range(20)]
+        await asyncio.wait(starts)
+        taken = [one for one in starts if one.exception() is None]
+        assert len(taken) == 1
+        assert {type(one.exception()) for one in starts if one not in taken} == {RunActive}
+        await session.cancel(taken[0].result())
+        await session.over()
+    checked(session, tmp_path)
+    seqs = [event.seq for event, _ in session.audience.told]
+    assert seqs == list(range(1, len(seqs) + 1))
 
 
 async def test_a_session_that_is_torn_down_leaves_its_run_open_for_the_next_worker(

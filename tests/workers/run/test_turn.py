@@ -85,6 +85,7 @@ async def test_parts_become_deltas_and_the_turn_and_its_usage_come_in_one_append
         ThinkingPart("", signature="s"),
         ThinkingPart("hidden", redacted=True),
         TextPart("text"),
+        TextPart(""),
         done,
         TextPart("never read"),
     )
