@@ -18,7 +18,7 @@ from cookie.config.files import places
 from cookie.config.secrets import Surroundings, environment, is_withheld, tool_environment
 from cookie.config.settings import Config
 from cookie.daemon import holders, locks
-from cookie.daemon.instance import MAIN_NAME, RUN_NAME, Places, instance_dir
+from cookie.daemon.instance import RUN_NAME, Places, instance_dir
 from cookie.daemon.listing import Listed, sessions, workspaces
 from cookie.models.families import TOUR, compiled
 from ipc import VERSION
@@ -156,17 +156,14 @@ def _mode(name: str, path: Path, status: os.stat_result, uid: int) -> Finding:
 def _instance(who: Patient) -> Iterator[Finding]:
     around = who.around
     offered = Places(around.runtime_dir, around.temporary, around.uid)
-    for name in (RUN_NAME, MAIN_NAME):
-        try:
-            # Made if it is not there, as a run would: that it can be made is what matters.
-            path = instance_dir(offered, around.data_dir, name)
-        except (Fault, OSError) as trouble:
-            yield Finding(about="paths", name="instance", state="bad", text=explain(trouble))
-            return
-        if name == RUN_NAME:
-            mode = stat.S_IMODE(path.stat().st_mode)
-            text = f"{path} (mode {mode:04o})"
-            yield Finding(about="paths", name="instance", state="ok", text=text)
+    try:
+        # Made if it is not there, as a run would: that it can be made is what matters.
+        path = instance_dir(offered, around.data_dir, RUN_NAME)
+        text = f"{path} (mode {stat.S_IMODE(path.stat().st_mode):04o})"
+    except (Fault, OSError) as trouble:
+        yield Finding(about="paths", name="instance", state="bad", text=explain(trouble))
+    else:
+        yield Finding(about="paths", name="instance", state="ok", text=text)
 
 
 # --- what sessions lie on
@@ -201,13 +198,19 @@ def _ground(who: Patient) -> Iterator[Finding]:
 
 
 def _configuration(who: Patient, found: Findings) -> Iterator[Finding]:
-    there = {layer.path: layer for layer in found.layers}
+    there = {layer.path for layer in found.layers}
+    state: State
     for name, path in places(who.around.data_dir, Path(who.cwd)):
-        if path in there:
-            yield Finding(about="config", name=name, state="ok", text=str(path))
-        elif _status(path) is None:
+        status = _status(path)
+        if status is None:
             text = f"{path} is not there, which is fine"
             yield Finding(about="config", name=name, state="note", text=text)
+            continue
+        mode = stat.S_IMODE(status.st_mode)
+        text, state = f"{path} (mode {mode:04o})", "ok" if path in there else "bad"
+        if mode & stat.S_IWOTH:  # whoever writes it says what runs here
+            text, state = f"{text}: anybody can write it; run chmod o-w on it", "bad"
+        yield Finding(about="config", name=name, state=state, text=text)
     for wrong in found.wrong:
         # What can't be used yet, or lacks a variable, is told of the models it is about.
         usable = found.config is not None and wrong in found.config.unusable.values()

@@ -201,14 +201,18 @@ def prune(
 
     limit_ns = time.time_ns() - _seconds(older) * NS
     with _failing():
-        rows = _listed(_here(data_dir), everywhere=everywhere)
+        here = _here(data_dir)
+        rows = _listed(here, everywhere=everywhere)
+    if not dry_run:
+        for workspace in _places(here, everywhere=everywhere):
+            locks.sweep_unborn(workspace)  # and what a deletion left that did not come to its end
     told, gone = _Told(), 0
     for one in rows:
         if one.changed_ns > limit_ns:
             continue
         if not dry_run:
             try:
-                locks.delete(one.place)
+                locks.delete(one.place, unchanged_since_ns=limit_ns)
             except (Fault, OSError) as trouble:
                 say(f"kept {one.session_id}: {explain(trouble)}")
                 continue
@@ -235,10 +239,13 @@ def _here(data_dir: str | None) -> _Here:
     return _Here(whereabouts.around(data_dir).data_dir, whereabouts.folder())
 
 
+def _places(here: _Here, *, everywhere: bool) -> tuple[WorkspacePaths, ...]:
+    return workspaces(sessions_dir(here.data_dir)) if everywhere else (here.workspace,)
+
+
 def _listed(here: _Here, *, everywhere: bool) -> list[Listed]:
-    places = workspaces(sessions_dir(here.data_dir)) if everywhere else (here.workspace,)
     found: list[Listed] = []
-    for place in places:
+    for place in _places(here, everywhere=everywhere):
         listing = sessions_of(place)
         found += listing.sessions
         for note in listing.notes:

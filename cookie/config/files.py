@@ -209,11 +209,12 @@ _KINDS: Final = {"line": "string"}
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """Kind, text and offset of each word; stops at a text that is never closed."""
+    """Kind, text and offset of each word; the last is `open` where a text is never closed."""
     for match in re.finditer(_LEXEME, text, re.DOTALL | re.VERBOSE):
         kind = match.lastgroup or "mark"
         if kind in {"open", "open_line"}:
-            return  # the parser stops here too; and to look for an end twice would be quadratic
+            yield "open", match.group(), match.start()
+            return  # to look for an end twice would be quadratic
         if kind not in {"comment", "blank"}:
             yield _KINDS.get(kind, kind), match.group(), match.start()
 
@@ -229,6 +230,12 @@ def _check_text(path: Path, text: str) -> None:
             equals += word == "="
             commas += word == ","
             headers += word == "[" and at_start
+        elif kind == "open":
+            reason = (
+                f"a text whose closing quote is missing{'' if len(word) > 1 else ' on its line'}"
+            )
+            line = text.count("\n", 0, offset) + 1
+            raise BadConfig(path, f"not valid TOML: {reason}", line=line)
         elif kind == "bare" and len(word) > WORD_CHARS_MAX:
             reason = f"a number or a key of more than {WORD_CHARS_MAX} letters"
             raise BadConfig(path, reason, line=text.count("\n", 0, offset) + 1)

@@ -9,14 +9,13 @@ from cookie.config.adaptors import ADAPTORS, METHODS, SCRIPTED, Adaptor
 from cookie.config.files import KeyPath
 from cookie.config.provider_models import CustomModel, ManagedModel, read_custom, read_managed
 from cookie.config.reader import Reader
-from cookie.config.schema import check_known, is_table, named, needs, one_of
+from cookie.config.schema import REHEARSAL, check_known, is_table, named, needs, one_of
 from cookie.config.secrets import Kept
-from ipc.ids import ProviderId, parse_provider_id
+from ipc.ids import parse_provider_id
 
 if TYPE_CHECKING:
     from cookie.config.provider_parts import Auth, Cache, Timeouts
 
-REHEARSAL: Final = ProviderId("rehearsal")  # built in, so nobody else may have the name
 NO_AUTH: Final = "no-auth-v1"
 
 

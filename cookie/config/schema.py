@@ -13,10 +13,12 @@ from msgspec import Meta, Struct
 
 from cookie.config.files import KeyPath, Layer
 from ipc.faults import Fault, clean
+from ipc.ids import ProviderId
 
 LIMIT_MAX: Final = 2**53 - 1  # what JSON readers everywhere take as an exact number
 DURATION_S_MAX: Final = 7 * 24 * 3600.0
 TEXT: Final = "a text in quotes"
+REHEARSAL: Final = ProviderId("rehearsal")  # built in, so nobody else may have the name
 
 Positive = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 Natural = Annotated[int, Meta(ge=0, le=LIMIT_MAX)]

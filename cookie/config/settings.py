@@ -14,9 +14,6 @@ from msgspec import Struct
 
 from cookie.config.files import BadConfig, KeyPath, Layer, load
 from cookie.config.schema import (
-    A_DURATION,
-    LIMIT_MAX,
-    BadDuration,
     Positive,
     Whole,
     duration_s,
@@ -25,16 +22,12 @@ from cookie.config.schema import (
     record,
 )
 from cookie.config.secrets import Vault, environment
-from ipc.ids import ProviderId
 
 if TYPE_CHECKING:
     from cookie.config.providers import Provider
     from cookie.config.reader import Reader
     from cookie.config.servers import McpServerTable, PluginTable
-
-__all__ = ["A_DURATION", "LIMIT_MAX", "BadConfig", "BadDuration", "duration_s"]
-
-REHEARSAL: Final = ProviderId("rehearsal")  # built in, so nobody else may have the name
+    from ipc.ids import ProviderId
 
 
 class ToolOutputTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

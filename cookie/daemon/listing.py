@@ -76,8 +76,10 @@ def sessions(workspace: WorkspacePaths, fs: Fs = REAL) -> Listing:
     """All published root sessions of a workspace; never raises for the disk."""
     try:
         names = fs.listdir(workspace.directory)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return Listing((), ())
+    except OSError as no:
+        return Listing((), (f"{workspace.directory}: can't be read: {no.strerror or no}",))
     found, notes = [], []
     for name in names:
         if (root := _root_id(name)) is None:

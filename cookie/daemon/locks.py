@@ -91,6 +91,16 @@ class NoSuchSession(Fault):
         self.args = (f"no session {root} in {cwd}: {hint}",)
 
 
+class Changed(Fault):
+    """The session went on while it was looked at."""
+
+    code = "session_changed"
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root=root)
+        self.args = ("it has changed meanwhile",)
+
+
 class LockLost(Fault):
     """The lock file is replaced again and again; somebody else works on this directory."""
 
@@ -305,14 +315,19 @@ def _is_shut(tree: TreePaths, fd: int, fs: Fs) -> bool:
     return False
 
 
-def delete(tree: TreePaths, fs: Fs = REAL) -> None:
-    """Delete a published tree for good; raises ForeignOwner, NoSuchSession or OSError.
+def delete(tree: TreePaths, fs: Fs = REAL, *, unchanged_since_ns: int | None = None) -> None:
+    """Delete a published tree for good; raises ForeignOwner, NoSuchSession, Changed or OSError.
 
     Under its lock, and out of the way by one rename first: whoever comes now finds no session,
-    and not half of one.
+    and not half of one. `unchanged_since_ns` (wall clock) is looked at under the lock too: somebody
+    may have gone on with the session after the caller found it old.
     """
     fd = take(tree, fs)
     try:
+        if unchanged_since_ns is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if fs.stat(tree.root.events).st_mtime_ns > unchanged_since_ns:
+                    raise Changed(tree.directory.name)
         _bury(tree, fs)
     finally:
         fs.close(fd)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from cookie.config.agents import Agents, snapshots
-from cookie.config.settings import REHEARSAL, Config, Settings
+from cookie.config.schema import REHEARSAL
+from cookie.config.settings import Config, Settings
 from cookie.models.compile import adapted, revisions
 from cookie.models.families import TOUR, Compiled, compiled
 from ipc.events.base import AgentSnapshot, FallbackEntry, Revisions

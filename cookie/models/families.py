@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from cookie.config.schema import REHEARSAL
 from cookie.config.secrets import Kept
-from cookie.config.settings import REHEARSAL, Settings
+from cookie.config.settings import Settings
 from ipc.events.base import FrozenModelBinding, ModelCapabilities, Pricing
 from ipc.ids import ModelKey, ProviderId, VariantName
 

@@ -26,8 +26,8 @@ from ipc.events import (
 from ipc.fold.state import (
     CheckpointEntry,
     InjectedEntry,
-    NoticeEntry,
     InstructionsEntry,
+    NoticeEntry,
     RehydratedEntry,
     SeedEntry,
     SessionState,

@@ -94,6 +94,18 @@ def test_what_others_can_read_is_warned_of_and_what_they_can_write_is_wrong(here
     assert found["paths", "config.toml"][0] == "warn"
     assert found["paths", "providers/store-v3.json"][0] == "warn"
 
+    folder = here.workspace / ".cookie-agent"
+    folder.mkdir()
+    (folder / "config.toml").touch()
+    (folder / "config.toml").chmod(0o664)
+    assert findings(doctor(here, "--json"))["config", "workspace"] == (
+        "ok",
+        f"{folder}/config.toml (mode 0664)",
+    )
+    (folder / "config.toml").chmod(0o646)
+    assert findings(doctor(here, "--json"))["config", "workspace"][0] == "bad"
+    (folder / "config.toml").unlink()
+
     here.config.chmod(0o666)
     found = findings(doctor(here, "--json"))
     assert found["paths", "config.toml"] == (

@@ -433,6 +433,31 @@ def test_prune_takes_what_is_older_and_a_dry_run_takes_nothing(
     assert cookie("prune", "--older", "30d")[2] == "cookie: 0 sessions deleted\n"
 
 
+def test_a_session_that_went_on_while_it_was_found_old_is_kept(shelf: Shelf) -> None:
+    """The age is looked at again when nobody else can write any more."""
+    now = time.time()
+    tree = shelf.put(1, short("x"), age_s=DAY, now=now)
+    long_ago = int((now - 2 * DAY) * 1e9)
+
+    with pytest.raises(locks.Changed, match="it has changed meanwhile"):
+        locks.delete(tree, unchanged_since_ns=long_ago)
+    os.close(locks.take(tree))  # it is there, and free
+
+    locks.delete(tree, unchanged_since_ns=int(now * 1e9))
+    assert not tree.directory.exists()
+
+
+def test_prune_also_takes_what_a_broken_off_deletion_left(shelf: Shelf, cookie: Cookie) -> None:
+    shelf.put(1, short("x")).directory.rename(shelf.workspace.dead("1234").directory)
+
+    assert cookie("prune", "--older", "1d", "--dry-run")[2].endswith(
+        "0 sessions would be deleted\n"
+    )
+    assert shelf.workspace.dead("1234").directory.exists()
+    assert cookie("prune", "--older", "1d")[2] == "cookie: 0 sessions deleted\n"
+    assert not [one for one in shelf.workspace.directory.iterdir() if one.is_dir()]
+
+
 def test_prune_all_takes_them_from_every_folder(shelf: Shelf, cookie: Cookie) -> None:
     other = Shelf(shelf.data, shelf.cwd.parent / "other")
     other.put(1, short("there"))

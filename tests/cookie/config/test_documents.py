@@ -108,8 +108,8 @@ MISTAKES = [
     (
         head(model_fallback="[a/b]"),
         (
-            "reviewer.md:5: model_fallback: the fallback chain is now the list under models; move its "
-            "entries there"
+            "reviewer.md:5: model_fallback: the fallback chain is now the list under models; "
+            "move its entries there"
         ),
     ),
     (head(schema="6"), "reviewer.md:5: schema: documents have no schema any more; remove it"),
@@ -133,8 +133,8 @@ MISTAKES = [
     (
         head(permissions="{ exec: allow }"),
         (
-            "reviewer.md:5: permissions.exec: there is no such action; the actions are read, write, "
-            "bash, delegate, message, mcp, plugin, skill, webfetch"
+            "reviewer.md:5: permissions.exec: there is no such action; the actions are read, "
+            "write, bash, delegate, message, mcp, plugin, skill, webfetch"
         ),
     ),
     (head(mode="primary"), "reviewer.md:3: models: a primary agent needs one"),

@@ -92,6 +92,14 @@ def test_a_file_that_is_both_is_read_once_as_the_users(tmp_path: Path) -> None:
             "[x]\n[x]\n",
             "config.toml:2: not valid TOML: this table was opened before; put its keys together",
         ),
+        (
+            'a = "x\nb = 1\n',
+            "config.toml:1: not valid TOML: a text whose closing quote is missing on its line",
+        ),
+        (
+            "a = 1\nb = '''x\nc = 1\n",
+            "config.toml:2: not valid TOML: a text whose closing quote is missing",
+        ),
         (b"a = 1\nb = '\xff'\n", "config.toml:2: not UTF-8; save the file as UTF-8"),
         (
             "a = 1\nb = 2020-01-01\n",

@@ -8,13 +8,12 @@ from cookie.config.files import BadConfig
 from cookie.config.model_parts import Capabilities
 from cookie.config.provider_models import CustomModel
 from cookie.config.providers import CustomProvider
+from cookie.config.schema import BadDuration, duration_s
 from cookie.config.settings import (
-    BadDuration,
     ModelRetryTable,
     Settings,
     ToolOutputTable,
     WorkersTable,
-    duration_s,
     load_settings,
 )
 from cookie.config.tables import (

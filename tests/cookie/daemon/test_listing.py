@@ -135,6 +135,18 @@ def test_a_workspace_nobody_worked_in_has_none(tmp_path: Path) -> None:
         listing.newest(nowhere, NO_CWD)
 
 
+def test_a_directory_that_can_not_be_read_is_said_so(workspace: WorkspacePaths) -> None:
+    class Closed(Fs):
+        def listdir(self, path: StrPath) -> list[str]:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    found = listing.sessions(workspace, Closed())
+
+    assert found == listing.Listing(
+        (), (f"{workspace.directory}: can't be read: Permission denied",)
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

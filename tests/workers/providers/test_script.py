@@ -6,9 +6,9 @@ import pytest
 
 from ipc.content import MediaBlock, TextBlock, ToolCallBlock, Usage
 from ipc.ids import Digest
+from ipc.outline import BYTES_MAX, DEPTH_MAX, NODES_MAX, Misread, read_outline
 from tests.fakes.conversation import request, user
 from workers.providers.base import AssistantMessage, Message, Request, ToolMessage, UserMessage
-from ipc.outline import BYTES_MAX, DEPTH_MAX, NODES_MAX, Misread, read_outline
 from workers.providers.script import (
     Call,
     Cut,

@@ -1,0 +1,40 @@
+"""The start of a worker: what it does not import, and which command lines it takes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workers
+
+# What only some calls need. A start waits for none of it (benchmarks/README.md).
+FOR_LATER = {"argparse", "ctypes", "dataclasses", "difflib", "shutil", "yaml", "ipc.methods.table"}
+ENV = {"PYTHONPATH": str(Path(workers.__file__).parent.parent)}
+
+
+def test_a_worker_waits_for_its_birth_without_what_only_some_calls_need() -> None:
+    script = "import sys, workers.process.start; print(*sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=ENV, check=True, capture_output=True)
+    assert not FOR_LATER & set(done.stdout.decode().split())
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--solo", "--on-eof=end"],
+        ["--solo", "--on-eof=outlive", "--life-fd=3"],
+        ["--solo", "--on-eof=end", "--life-fd=three"],
+        ["--solo", "--on-eof=end", "--life-fd=3", "--more"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_line_that_means_no_worker_is_refused_with_the_one_that_does(
+    flags: list[str],
+) -> None:
+    command = [sys.executable, "-m", "workers", *flags]
+    done = subprocess.run(command, env=ENV, check=False, capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr == b"usage: python -m workers --solo --on-eof=end --life-fd=N\n"
