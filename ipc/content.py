@@ -64,7 +64,7 @@ TurnBlock = TextBlock | ThinkingBlock | ToolCallBlock | MediaBlock
 InputBlock = TextBlock | MediaBlock
 
 
-class UserInput(Struct, frozen=True, kw_only=True):
+class UserInput(Struct, frozen=True, kw_only=True, gc=False):
     """What a person, or something in a person's place, says to a session."""
 
     content: tuple[InputBlock, ...]
@@ -136,7 +136,7 @@ class ListingDisplay(Struct, frozen=True, kw_only=True, tag_field="kind", tag="l
 DisplayBlock = TextDisplay | DiffDisplay | TerminalDisplay | ListingDisplay
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True, kw_only=True, gc=False):
     """What a tool call came to: `output` is for the model, `display` for people."""
 
     title: str

@@ -86,7 +86,8 @@ def explain(
     for no call.
     """
     mode = _mode(permission_mode)
-    names = tuple(name.strip() for part in allowed_tools or () for name in part.split(","))
+    given = (name.strip() for part in allowed_tools or () for name in part.split(","))
+    names = tuple(name for name in given if name)
     name, text, arguments = _call(tool_call)
     try:
         subject = _subject(agent, preset, names, data_dir)

@@ -55,7 +55,7 @@ class ModelSelection(Struct, frozen=True, kw_only=True):
     variant: VariantName | None = None
 
 
-class RunSelection(Struct, frozen=True, kw_only=True):
+class RunSelection(Struct, frozen=True, kw_only=True, gc=False):
     """Who answers, with which model, out of which preset."""
 
     agent: AgentId
@@ -93,7 +93,7 @@ class Pricing(Struct, frozen=True, kw_only=True):
     cache_write: Count | None = None
 
 
-class FrozenModelBinding(Struct, frozen=True, kw_only=True):
+class FrozenModelBinding(Struct, frozen=True, kw_only=True, gc=False):
     """All that a run needs to call one model, also after a resume. Holds no secret."""
 
     model: ModelKey
@@ -137,7 +137,7 @@ class DelegationPolicy(Struct, frozen=True, kw_only=True):
     effective_depth_ceiling: Count
 
 
-class AgentSnapshot(Struct, frozen=True, kw_only=True):
+class AgentSnapshot(Struct, frozen=True, kw_only=True, gc=False):
     """An agent as it was when a session or a run was admitted (schema 6).
 
     `composed_prompt` is at most 128 KiB; `max_output_tokens` 0 = no cap of the document's own.

@@ -139,7 +139,7 @@ class ModelReplayEvaluated(Event, frozen=True, kw_only=True, tag="model_replay_e
     ordered_decisions: tuple[ReplayDecision, ...]
 
 
-class ModelTurn(Struct, frozen=True, kw_only=True):
+class ModelTurn(Struct, frozen=True, kw_only=True, gc=False):
     """What a model said, whole. `native_replay` goes back only to an equal wire model."""
 
     content: tuple[TurnBlock, ...]

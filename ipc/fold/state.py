@@ -59,14 +59,14 @@ Status = Literal["idle", "running", "completed", "failed", "cancelled", "interru
 
 
 # Structs and not dataclasses: those with slots take half a millisecond each to make, and two
-# processes make them at every start. What is frozen here holds records and numbers and can be in
-# no cycle, so the garbage collector need not walk it; what changes in place is left to it.
+# processes make them at every start. gc=False: what a long session has thousands of points only
+# down, to records and numbers, and so is in no cycle; the garbage collector need not walk it.
 
 
 # --- the transcript ----------------------------------------------------------------------------
 
 
-class CallState(Struct):
+class CallState(Struct, gc=False):
     """One tool call, from its start to its end. `ended` is None while it is open or was cut off."""
 
     call_id: CallId
@@ -115,7 +115,7 @@ class InjectedEntry(Struct, frozen=True, gc=False):
     input: UserInput
 
 
-class TurnEntry(Struct):
+class TurnEntry(Struct, gc=False):
     """A committed turn of the model and the calls started for it, in the model's order."""
 
     seq: int

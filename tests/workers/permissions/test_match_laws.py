@@ -166,11 +166,11 @@ class Counted(str):
         return found
 
     def startswith(self, piece: Any, *more: Any) -> bool:
-        self.looks += len(piece)
+        self.looks += max(len(piece), 1)
         return super().startswith(piece, *more)
 
     def endswith(self, piece: Any, *more: Any) -> bool:
-        self.looks += len(piece)
+        self.looks += max(len(piece), 1)
         return super().endswith(piece, *more)
 
 
