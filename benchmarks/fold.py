@@ -57,7 +57,7 @@ from ipc.ids import new_attempt_id, new_call_id, new_run_id, new_session_id
 SMALL, LARGE = 30_000, 300_000
 BAR_RATE = 150_000  # events a second
 BAR_RATIO = 0.8  # of the small log's rate
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 16  # bytes, as `ipc.disk.log` reads
 ROUNDS = 5
 TURNS_PER_RUN = 8
 

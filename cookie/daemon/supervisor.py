@@ -188,6 +188,8 @@ class Supervisor:
         except BaseException:
             self._undo(tree)
             raise
+        if tree.gone.is_set():  # it is lost: what its last worker said of itself is history
+            raise tree.lost or WorkerLost(root, "it was ended")
         return await asyncio.shield(tree.ready)
 
     async def call(self, root: SessionId, method: str, params: bytes, conn: int = 0) -> bytes:
@@ -272,7 +274,8 @@ class Supervisor:
         tree.cancel_timers()
         for worker in (tree.spare, tree.worker):
             if worker is not None:
-                self._loop.remove_reader(worker.pidfd)
+                if worker.pidfd >= 0:
+                    self._loop.remove_reader(worker.pidfd)
                 child.abandon(worker)
         tree.spare = tree.worker = None
         if tree.lock is not None:
@@ -340,6 +343,8 @@ class Supervisor:
     def _fork(self, tree: _Tree, epoch: int) -> None:
         assert tree.lock is not None, "a worker without its tree's lock"
         root = tree.order.root
+        if tree.ready.done():  # of the worker before: who opens the tree now waits for this one
+            tree.ready = self._loop.create_future()
         tree.fork, tree.epoch, tree.said_bye = None, epoch, False
         tree.unanswered, tree.seq, tree.identity = 0, None, ""
         try:
@@ -443,6 +448,7 @@ class Supervisor:
 
     def _bury(self, tree: _Tree, worker: Worker) -> None:
         self._hub.gone(tree.identity)  # delivers what is left, so `said_bye` is true after it
+        tree.worker = None  # before its pid and pidfd go: a signal handler of ours may call `kill`
         status = child.reap(worker)
         tail = child.last_words(worker.stderr_fd)
         child.release(worker)

@@ -18,7 +18,7 @@ from ipc.faults import Fault
 from ipc.ids import SessionId
 from ipc.seams.fs import REAL, Fs
 
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 16  # larger ones are mapped anew for each read: a tenth slower
 LINE_BYTES_MAX: Final = 64 << 20  # a longer line is passed over without being held
 NOTES_MAX: Final = 64  # notes of one kind that are kept; all are counted
 NEWLINE: Final = b"\n"

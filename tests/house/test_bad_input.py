@@ -364,7 +364,8 @@ def test_a_reader_that_goes_away_ends_the_run(here: Home, words: list[str]) -> N
 
 @pytest.mark.parametrize("limit", [None, "--timeout"])
 def test_a_reader_that_stands_still_holds_up_no_end(here: Home, limit: str | None) -> None:
-    words = [] if limit is None else [limit, "1"]
+    # Long enough that a slow start still fills the pipe before it is over.
+    words = [] if limit is None else [limit, "5"]
     with here.start("torrent", "--json", *words, "hi") as process:
         assert process.stderr is not None
         assert process.stdout is not None

@@ -153,7 +153,7 @@ def test_streamed_text_is_never_overdrawn(here: Home) -> None:
     assert whole.now() == ["I write a line.", "The line is written."]
 
     dripping = Terminal(here, 60, "drip", "--stream", "--continue", "hi")
-    dripping.until(lambda shown: "drip" in shown[0])
+    dripping.until(lambda shown: shown and "drip" in shown[0])
     begun = len(dripping.shown) - 1
     dripping.until(lambda _: len(dripping.shown) > begun + 30)  # longer than the line's pause
     assert all(shown[0].startswith("drip") for shown in dripping.shown[begun:])

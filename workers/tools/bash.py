@@ -297,8 +297,7 @@ class _Shell:
             return
         # While the dead shell is not reaped its number is taken, so no stranger can be hit.
         self.kill()
-        if self._pipes:  # somebody outside of the group still writes, or may
-            self._sweep()
+        self._sweep()
         try:
             await settled(self.exited, CLEANUP_S)
         finally:

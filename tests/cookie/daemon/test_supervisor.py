@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import uvloop
 
-from cookie.daemon import instance, locks
+from cookie.daemon import child, instance, locks
 from cookie.daemon.roster import ONE_LIFE, News, RestartPolicy
 from cookie.daemon.supervisor import Draining, Supervisor, TreeOrder, WorkerLost
 from ipc.disk.paths import WorkspacePaths, workspace_paths
@@ -374,6 +374,52 @@ async def test_a_dead_worker_is_followed_by_another_that_has_the_same_lock(house
         epochs.append((await facts(supervisor, order.root))["birth"]["epoch"])
 
     assert epochs == [1, 2, 3]
+
+
+async def test_who_opens_a_tree_between_two_workers_waits_for_the_next_one(house: House) -> None:
+    house.manners = ["good"]
+    async with house.supervised(policy=RestartPolicy(first_pause_s=0.2)) as supervisor:
+        order = house.order()
+        await supervisor.open(order, start())
+        await supervisor.call(order.root, "publish", b"{}")
+        with pytest.raises(WorkerLost):
+            await supervisor.call(order.root, "abort", b"{}")
+        assert supervisor.pid(order.root) is None
+
+        await supervisor.open(order)
+        assert (await facts(supervisor, order.root))["birth"]["epoch"] == 2
+
+
+async def test_a_tree_that_was_given_up_is_not_opened_by_what_its_last_worker_said(
+    house: House,
+) -> None:
+    async with house.supervised() as supervisor:
+        order = house.order()
+        await supervisor.open(order, start())
+        supervisor.kill(order.root)
+        await supervisor.lost(order.root)
+
+        with pytest.raises(WorkerLost, match="killed by SIGKILL"):
+            await supervisor.open(order)
+
+
+async def test_a_dead_worker_can_be_killed_at_any_moment_of_its_burial(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C runs between any two steps; its pidfd is closed by then."""
+    release = child.release
+
+    def interrupted(worker: child.Worker) -> None:
+        release(worker)
+        house.supervisor.kill(order.root)
+
+    monkeypatch.setattr(child, "release", interrupted)
+    async with house.supervised() as supervisor:
+        order = house.order()
+        await supervisor.open(order, start())
+        supervisor.kill(order.root)
+
+        assert (await supervisor.lost(order.root)).cause == "killed by SIGKILL"
 
 
 async def test_a_worker_that_can_not_be_started_is_a_death_with_a_cause(house: House) -> None:

@@ -155,7 +155,10 @@ async def test_the_command_leads_a_session_and_has_no_descriptor_of_ours(room: F
 async def test_signals_are_as_a_shell_expects_them(room: FakeRoom) -> None:
     output = (await run(room, "grep -E 'Sig(Blk|Ign)' /proc/self/status")).output
 
-    assert [line.split()[1] for line in output.splitlines()] == ["0" * 16] * 2
+    # 32 and 33 are the C library's own; what started us may have left them blocked for ever.
+    internal = 0b11 << 31
+    shown = [int(line.split()[1], 16) & ~internal for line in output.splitlines()]
+    assert shown == [0, 0]
 
 
 # --- what cannot be started ----------------------------------------------------------------------
@@ -199,6 +202,7 @@ async def test_a_background_job_does_not_hold_the_result_up(room: FakeRoom) -> N
         "(while :; do echo x; sleep 1; done) & echo done",
         "(trap '' TERM HUP INT; sleep 60; sleep 60) & echo done",
         "set -m; sleep 60 & sleep 60 & echo done",  # groups of their own, in our session
+        "set -m; sleep 60 >/dev/null 2>&1 & echo done",  # and none of them holds our pipes
         "nohup sleep 60 & echo done",
     ],
 )
