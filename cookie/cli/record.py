@@ -48,7 +48,7 @@ class Recorder:
         self._stream = stream
         self._verbose = verbose
         self.midline = False  # streamed text stands on a line that is not ended
-        self._offsets: dict[CallId, int] = {}
+        self._offsets: dict[tuple[CallId, Stream], int] = {}
         self._early: list[tuple[StoredEvent, bytes]] = []
         self._client_id: ClientId | None = None
         self._decode = msgspec.json.Decoder(StoredEvent).decode
@@ -140,12 +140,13 @@ class Recorder:
         chunk = progress.output_chunk
         if not chunk:
             return
-        offset = self._offsets.get(progress.tool_call_id, 0)
-        self._offsets[progress.tool_call_id] = offset + len(chunk.encode())
+        # A tool that has streams says in the message which of them the chunk is from.
+        stream: Stream = "stderr" if progress.message == "stderr" else "stdout"
+        which = (progress.tool_call_id, stream)
+        offset = self._offsets.get(which, 0)
+        self._offsets[which] = offset + len(chunk.encode())
         self._output.record(
-            ToolOutput(
-                call_id=progress.tool_call_id, stream="stdout", byte_offset=offset, data=chunk
-            )
+            ToolOutput(call_id=progress.tool_call_id, stream=stream, byte_offset=offset, data=chunk)
         )
 
 

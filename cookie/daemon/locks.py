@@ -213,7 +213,7 @@ def try_out(directory: Path, fs: Fs = REAL) -> None:
 
 
 def _as_a_stranger(tree: TreePaths, fs: Fs) -> int:
-    """In a child that has inherited nothing but its memory: 0 when the lock keeps it out."""
+    """In a forked child, through an open file of its own: 0 when the lock keeps it out."""
     try:
         fs.flock(fs.open(tree.lock, os.O_RDWR))
     except BlockingIOError:

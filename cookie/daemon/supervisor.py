@@ -154,6 +154,7 @@ class Supervisor:
         self._settling: asyncio.TimerHandle | None = None
         self._alone = False  # every child of this process is known to come from a worker
         self._closed = False
+        self._failure = ""  # why this supervisor itself failed, if it did
         self._roster = Roster(policy)
         self._trees: dict[SessionId, _Tree] = {}
         self._by_identity: dict[str, _Tree] = {}
@@ -291,6 +292,7 @@ class Supervisor:
             self._broke(f"its supervisor failed: {type(error).__name__}: {error}")
 
     def _broke(self, cause: str) -> None:
+        self._failure = cause  # of every death from here on: we ended them
         for tree in self._trees.values():
             tree.lost = WorkerLost(tree.order.root, cause)
             if not tree.ready.done():
@@ -343,8 +345,6 @@ class Supervisor:
     def _fork(self, tree: _Tree, epoch: int) -> None:
         assert tree.lock is not None, "a worker without its tree's lock"
         root = tree.order.root
-        if tree.ready.done():  # of the worker before: who opens the tree now waits for this one
-            tree.ready = self._loop.create_future()
         tree.fork, tree.epoch, tree.said_bye = None, epoch, False
         tree.unanswered, tree.seq, tree.identity = 0, None, ""
         try:
@@ -458,8 +458,11 @@ class Supervisor:
 
     def _lose(self, tree: _Tree, cause: str, tail: str, *, meant: bool = False) -> None:
         root, epoch = tree.order.root, tree.epoch
+        cause = self._failure or cause
         tree.cancel_timers()
         tree.worker = None
+        if tree.ready.done():  # who opens the tree from now on waits for the next worker
+            tree.ready = self._loop.create_future()
         tree.lost = WorkerLost(root, cause, tail)
         self._by_identity.pop(tree.identity, None)
         if not meant and self._subreaper:

@@ -54,8 +54,8 @@ def one_run(end: RunCompleted | RunCancelled | None = None) -> Log:
     log.usage(Usage(input_tokens=10, output_tokens=2), cost=5_000_000)
     log.started("c1")
     log.executing("c1")
-    for chunk in ("é\n", "more"):
-        log.add(ToolCallProgress(tool_call_id="c1", message="", output_chunk=chunk))  # type: ignore[arg-type]
+    for stream, chunk in (("stdout", "é\n"), ("stderr", "oh"), ("stdout", "more")):
+        log.add(ToolCallProgress(tool_call_id="c1", message=stream, output_chunk=chunk))  # type: ignore[arg-type]
     log.add(ToolCallProgress(tool_call_id="c1", message="still at it"))  # type: ignore[arg-type]
     log.ended("c1")
     log.attempt("a2")
@@ -124,10 +124,11 @@ def test_json_is_every_line_of_the_run_and_the_summary(tmp_path: Path) -> None:
 def test_verbose_json_has_the_output_of_tools_with_offsets_in_bytes(tmp_path: Path) -> None:
     records = Told(tmp_path / "1", "json", verbose=True).of(one_run()).records()
 
-    shape = {"type": "tool_output", "call_id": "c1", "stream": "stdout"}
+    shape = {"type": "tool_output", "call_id": "c1"}
     assert [one for one in records if one["type"] == "tool_output"] == [
-        shape | {"byte_offset": 0, "data": "é\n"},
-        shape | {"byte_offset": 3, "data": "more"},
+        shape | {"stream": "stdout", "byte_offset": 0, "data": "é\n"},
+        shape | {"stream": "stderr", "byte_offset": 0, "data": "oh"},
+        shape | {"stream": "stdout", "byte_offset": 3, "data": "more"},
     ]
 
 

@@ -371,6 +371,19 @@ async def test_nobody_waits_for_a_session_that_has_ended(tmp_path: Path) -> None
         await session.actor.ask(forever)
 
 
+async def test_a_run_that_a_command_is_opening_while_the_session_ends_ends_with_it(
+    tmp_path: Path,
+) -> None:
+    async with living(tmp_path, Scripted([[Say("x"), Stall()]])) as session:
+        starting = asyncio.create_task(session.start())
+        await asyncio.sleep(0)  # asked for, and not yet in the log
+        async with asyncio.timeout(DEADLINE_S):
+            await session.actor.end("drained")
+
+        assert starting.done()
+        assert checked(session, tmp_path)[-1] == RunCancelled(reason="drained")
+
+
 # --- steering ------------------------------------------------------------------------------------
 
 

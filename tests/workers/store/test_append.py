@@ -17,7 +17,7 @@ from tests.fakes.fs import Fault, FaultyFs, Op, RecordingFs
 from tests.fakes.store import CREATED, RUN, SESSION, delta, staged, user
 from workers.store import log as log_module
 from workers.store.file import AppendFailed, LogFile, LogPoisoned
-from workers.store.log import LogClosed, LogWriter, Record, WriterThread
+from workers.store.log import EventTooLarge, LogClosed, LogWriter, Record, WriterThread
 from workers.store.publish import AlreadyPublished, publish
 from workers.store.tree import Fenced, OwnedTree
 
@@ -202,6 +202,34 @@ async def test_a_full_queue_slows_senders_down_and_loses_nothing(
         await b.log.append([(RUN, user("end"))])
         assert most <= 8
         assert b.seqs == list(range(1, 203))
+
+
+async def test_a_queue_is_full_by_its_bytes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "QUEUE_BYTES_MAX", 10_000)
+    async with bench(tmp_path) as b:
+        await b.log.append([(None, CREATED)])
+        most = 0
+        for _ in range(50):
+            await b.log.delta(RUN, delta("x" * 1000))
+            most = max(most, b.thread._bytes)
+        await b.log.append([(RUN, user("end"))])
+        assert most < 10_000 + 2000  # the one that filled it
+        assert b.seqs == list(range(1, 53))
+
+
+async def test_an_event_that_no_reader_would_hold_fails_alone_and_takes_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(tmp_path) as b:
+        await b.log.append([(None, CREATED)])
+        monkeypatch.setattr(log_module, "LINE_BYTES_MAX", 1000)
+        with pytest.raises(EventTooLarge):
+            await b.log.append([(RUN, user("a")), (RUN, user("x" * 1000))])
+        await b.log.append([(RUN, user("b"))])
+        assert b.seqs == [1, 2]
+        assert len(b.on_disk()) == 2
 
 
 async def test_a_cancelled_append_is_still_written_and_delivered(tmp_path: Path) -> None:
