@@ -1,10 +1,9 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cookie.config.documents import AgentDocument, BadDocument, Limits
@@ -295,19 +294,54 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path, what: s
 
 
 any_text = st.text(max_size=200) | st.text("-:{}[]&*!%#\n \"'", max_size=200)
-any_head = st.dictionaries(
-    st.sampled_from(["description", "mode", "enabled", "models", "limits", "permissions", "tools"]),
-    any_text,
-    max_size=6,
+any_head_keys = st.sampled_from(
+    ["description", "mode", "enabled", "models", "limits", "permissions", "tools"]
 )
 
+# Words that mean something in a head, so that a random one gets past the first check.
+KEYS = st.sampled_from(
+    [
+        *("description", "mode", "enabled", "models", "limits", "permissions", "delegates"),
+        *("max_output_tokens", "model", "variant", "cache", "read", "write", "bash", "skill"),
+        *("git *", "/*", "${workspace_dir}/*", "<<", "&a x", "*a", "!!python/object:x", "!b c"),
+    ]
+) | st.text(max_size=6)
+SCALARS = (
+    st.sampled_from(
+        [
+            *("allow", "ask", "deny", "all", "primary", "subagent", "true", "null", "~", "x/y"),
+            *("a/b", "&a", "*a", "!!str x", "|\n   x", ">\n x", "'", '"\\x', "{", "[*a, &b c]"),
+        ]
+    )
+    | st.integers(-(2**70), 2**70).map(str)
+    | any_text
+)
+NODES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda found: f"[{', '.join(found)}]")
+        | st.dictionaries(KEYS, inner, max_size=4).map(
+            lambda found: "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
+        )
+        | st.dictionaries(KEYS, inner, max_size=4).map(
+            lambda found: "\n" + "\n".join(f"  {key}: {value}" for key, value in found.items())
+        )
+    ),
+    max_leaves=12,
+)
+HEADS = st.dictionaries(any_head_keys | KEYS, NODES, max_size=7).map(
+    lambda keys: "\n".join(f"{key}: {value}" for key, value in keys.items())
+)
+FILES = st.tuples(HEADS, any_text).map(
+    lambda parts: f"---\n{parts[0]}\n---\n{parts[1]}".encode("utf-8", "surrogatepass")
+) | st.binary(max_size=300)
 
-@given(any_head, any_text)
-def test_no_text_raises_anything_else(keys: dict[str, Any], body: str) -> None:
-    lines = "\n".join(f"{key}: {value}" for key, value in keys.items())
+
+def judge(content: bytes) -> None:
+    """A document is read, or refused in one line that names the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.md"
-        path.write_bytes(f"---\n{lines}\n---\n{body}".encode("utf-8", "surrogatepass"))
+        path.write_bytes(content)
         told = str(path)
         try:
             read_document(path, "user")
@@ -315,3 +349,16 @@ def test_no_text_raises_anything_else(keys: dict[str, Any], body: str) -> None:
             told = str(bad)
     assert str(path) in told
     assert "\n" not in told
+
+
+@given(FILES)
+def test_no_text_raises_anything_else(content: bytes) -> None:
+    judge(content)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(max_examples=100_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(FILES)
+def test_a_hundred_thousand_random_documents(content: bytes) -> None:
+    judge(content)

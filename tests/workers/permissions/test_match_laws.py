@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipc.rules import ACTIONS, EFFECTS, WORKSPACE, Action, Effect, Rule, matches
+from ipc.rules import (
+    ACTIONS,
+    EFFECTS,
+    WORKSPACE,
+    Action,
+    BadPattern,
+    Effect,
+    Rule,
+    check_pattern,
+    matches,
+)
 from workers.permissions.match import PATH_ACTIONS, decide, ranking, visible
 
 W = "/w"
@@ -149,6 +159,43 @@ def plainly(
         mine = [(n, one) for n, one in enumerate(layer) if one.action == action and speaks(one)]
         found += [one for _, one in sorted(mine, key=strength, reverse=True)]
     return found
+
+
+# Whole documents are read by the same check, whatever a person wrote into them.
+WRITTEN = st.text(max_size=40) | st.text("ab/*?${}workspace_dir[]\\ \x00\n\u00e9", max_size=60)
+
+
+def judge(action: Action, pattern: str, label: str | None) -> None:
+    """A pattern is refused in one line, or it matches as a plain reading of it does."""
+    told = ""
+    try:
+        check_pattern(action, pattern)
+    except BadPattern as bad:
+        told = str(bad)
+    assert "\n" not in told
+    if told:
+        return
+    one = Rule(action=action, resource=pattern, effect="allow")
+    assert [found.rule for found in ranking([one], (), action, label, W)] == plainly(
+        [one], (), action, label
+    )
+
+
+@given(st.sampled_from(ACTIONS), WRITTEN, st.none() | LABELS | WRITTEN)
+def test_any_pattern_is_refused_in_one_line_or_read_plainly(
+    action: Action, pattern: str, label: str | None
+) -> None:
+    judge(action, pattern, label)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(max_examples=100_000, deadline=None)
+@given(st.sampled_from(ACTIONS), WRITTEN | PATTERNS, st.none() | LABELS | WRITTEN)
+def test_a_hundred_thousand_random_patterns(
+    action: Action, pattern: str, label: str | None
+) -> None:
+    judge(action, pattern, label)
 
 
 # --- what it costs -------------------------------------------------------------------------------
