@@ -60,6 +60,16 @@ class AgentMd(Struct, frozen=True, kw_only=True):
     preset_dirs: tuple[str, ...] = ()  # where a preset's or the shared AGENTS.md may lie, in order
 
 
+class Http(Struct, frozen=True, kw_only=True):
+    """How requests to models get out, before what the environment says (HTTPS_PROXY, ...).
+
+    The proxy's address may hold a password, so it is a secret.
+    """
+
+    ca_file: str | None = None  # an absolute path of PEM certificates
+    proxy: SecretRef | None = None
+
+
 class Skill(Struct, frozen=True, kw_only=True):
     """A skill a person put somewhere; its text is read when it is used."""
 
@@ -91,6 +101,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}  # of every tool, whole; no variable that holds a secret
     pass_env: tuple[str, ...] = ()  # names in `env` that are there because a person said so
     skills: tuple[Skill, ...] = ()
+    http: Http = Http()
+    loop_warning: bool = True
     link_patience_ms: Count = 30_000
 
     def __repr__(self) -> str:
@@ -109,7 +121,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def secrets(self) -> frozenset[SecretRef]:
         """Every secret that a run under this plan may need."""
-        return frozenset(one.auth_ref for one in self.models if one.auth_ref is not None)
+        refs = [ref for one in self.models for ref in (one.auth_ref, *one.secrets.values())]
+        return frozenset(ref for ref in (*refs, self.http.proxy) if ref is not None)
 
 
 _decoder = msgspec.json.Decoder(Plan)

@@ -74,6 +74,14 @@ class ResolvedModel(Struct, frozen=True, kw_only=True):
     endpoint: str | None = None
 
 
+class MediaLimit(Struct, frozen=True, kw_only=True):
+    """How much media of the listed MIME types one request to a model may hold."""
+
+    mime_types: tuple[str, ...]
+    max_bytes: Count  # of each, decoded
+    max_count: Count
+
+
 class ModelCapabilities(Struct, frozen=True, kw_only=True):
     """What a model can do, as far as the run loop has to know."""
 
@@ -81,6 +89,39 @@ class ModelCapabilities(Struct, frozen=True, kw_only=True):
     reasoning: bool = False
     parallel_tools: bool = True
     input_media: tuple[str, ...] = ()  # MIME types or "image/*" patterns it accepts
+    media_limits: tuple[MediaLimit, ...] = ()
+    native_replay: Literal["unsupported", "optional", "required"] = "optional"
+
+
+class Generation(Struct, frozen=True, kw_only=True):
+    """What a model is asked with beside the conversation; None = the provider's own default.
+
+    `tool_choice` is "auto", "none", "required" or "named:" and the name of a tool.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    tool_choice: str | None = None
+
+
+class ReasoningWish(Struct, frozen=True, kw_only=True):
+    """How hard a model shall think: exactly one of the three is given."""
+
+    effort: str | None = None  # a word of the family: "none", "low", "high", "default", ...
+    enabled: bool | None = None
+    budget_tokens: Count | None = None
+
+
+class ModelTimeouts(Struct, frozen=True, kw_only=True):
+    """When a request is given up, in ms; `stream_idle_ms` is of silence about content."""
+
+    connect_ms: Count = 10_000
+    headers_ms: Count = 30_000
+    credentials_ms: Count = 30_000
+    stream_idle_ms: Count = 90_000
+    total_ms: Count = 3_600_000
 
 
 class Pricing(Struct, frozen=True, kw_only=True):
@@ -109,6 +150,14 @@ class FrozenModelBinding(Struct, frozen=True, kw_only=True, gc=False):
     capabilities: ModelCapabilities = ModelCapabilities()
     cache: dict[str, Any] | None = None
     pricing: Pricing | None = None
+    auth: str | None = None  # the method's id (spec 1.13); None = no-auth-v1
+    auth_header: str | None = None  # the header's name, where the method leaves it open
+    headers: dict[str, str] = {}  # what a person adds; one that is secret is in `secrets` alone
+    secrets: dict[str, SecretRef] = {}  # by place: "endpoint", "headers.<name>", "setup.<name>"
+    generation: Generation = Generation()
+    reasoning: ReasoningWish | None = None
+    options: dict[str, Any] = {}  # what only some adaptors know: beta, organization, ...
+    timeouts: ModelTimeouts = ModelTimeouts()
 
     def resolved(self) -> ResolvedModel:
         """What the events of a request to this model say about it."""

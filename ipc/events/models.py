@@ -74,6 +74,11 @@ class ModelErrorSummary(Struct, frozen=True, kw_only=True):
     retry_after_ms: Count | None = None
     response_body: str | None = None
 
+    @property
+    def overloaded(self) -> bool:
+        """Whether it counts against the budget of overloads and not the standard one (spec 1.8)."""
+        return self.kind == "overload" or (self.retryable and self.http_status in {429, 503})
+
 
 class ModelAttemptStarted(Event, frozen=True, kw_only=True, tag="model_attempt_started"):
     """A model is going to be asked. Only inside a run and while no attempt or call is open.
@@ -118,10 +123,14 @@ class ReasoningDelta(Event, frozen=True, kw_only=True, gc=False, tag="reasoning_
 class AttemptAbandoned(Event, frozen=True, kw_only=True, tag="attempt_abandoned"):
     """An attempt came to nothing. After its model_attempt_started, instead of a turn.
 
-    Followed by another attempt, a model_fallback, or the end of the run.
+    Followed by another attempt, a model_fallback, or the end of the run. `error` says why, None
+    when its worker died or its run was ended; `retry_in_ms`, counted from this event's timestamp,
+    when the same model is asked again, None when it is not.
     """
 
     attempt_id: AttemptId
+    error: ModelErrorSummary | None = None
+    retry_in_ms: Count | None = None
 
 
 class ReplayDecision(Struct, frozen=True, kw_only=True):

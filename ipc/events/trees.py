@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from msgspec import Struct
+
 from ipc.content import Count
 from ipc.events.base import Event
 from ipc.ids import AttemptId, RunId
@@ -78,13 +80,26 @@ class LeaseWaited(Event, frozen=True, kw_only=True, tag="lease_waited"):
     unit: BudgetUnit = "pico_usd"
 
 
+class BlockPlace(Struct, frozen=True, kw_only=True):
+    """Where a block of the history stands in the log.
+
+    `seq` is of the event that holds it; `index` its place in that event's content or, for the
+    result of a call, among its attachments; -1 = the whole content or output.
+    """
+
+    seq: Count
+    index: int
+
+
 class HistoryRepaired(Event, frozen=True, kw_only=True, tag="history_repaired"):
     """A request could only be made by mending the history it was made from.
 
-    After its model_attempt_started, before model_request_prepared. `kinds` and `counts` are of
-    equal length: what was mended, and how often.
+    After its model_attempt_started. `kinds` and `counts` are of equal length: what was mended, and
+    how often. Not repeated while they stay the same. `isolated` names blocks that a provider
+    refused: from here on no request of this session holds them.
     """
 
     attempt_id: AttemptId
     kinds: tuple[str, ...]
     counts: tuple[Count, ...]
+    isolated: tuple[BlockPlace, ...] = ()

@@ -111,6 +111,7 @@ _JSON: st.SearchStrategy[Any] = st.recursive(
 _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: _TEXT,
     int: _INTEGERS,
+    float: _FLOATS,
     bool: st.booleans(),
     type(None): st.none(),
 }
@@ -165,11 +166,13 @@ def _value(wanted: Any, name: str, choice: int, *, optional: bool) -> Any:
         return tuple(_value(kind, name, choice, optional=optional) for kind in kinds)
     if isinstance(wanted, type) and issubclass(wanted, Struct):
         return _filled(wanted, choice, optional=optional)
-    if wanted is Any or origin is dict:
+    if wanted is Any or (origin is dict and args[1] is Any):
         return JSON_SAMPLE
+    if origin is dict:
+        return {"some key": _value(args[1], name, choice, optional=optional)}
     if name in _NAMED:
         return _NAMED[name]
-    return {str: f"some {name}", int: _number(name), bool: True}[wanted]
+    return {str: f"some {name}", int: _number(name), float: 0.5, bool: True}[wanted]
 
 
 def _number(name: str) -> int:

@@ -51,7 +51,7 @@ from workers.actor.session import SessionActor, SessionClosed
 from workers.process.outbox import LinkOutbox
 from workers.process.pulse import Pulse
 from workers.providers import make
-from workers.providers.base import Provider
+from workers.providers.base import Outside, Provider
 from workers.run.desk import Desk, Kit
 from workers.run.room import CallRoom
 from workers.store.artifacts import Artifacts
@@ -297,12 +297,13 @@ class Worker:
         env = {**plan.env, proc.TREE_VARIABLE: mark}
         artifacts = Artifacts(self._tree)
         providers: dict[bytes, Provider] = {}
+        outside = Outside(clock=CLOCK, http=plan.http, environ=plan.env)
 
         def provider(binding: FrozenModelBinding) -> Provider:
             # One for each binding: an adaptor may keep a connection, or a script it has read.
             key = msgspec.json.encode(binding)
             if key not in providers:
-                providers[key] = make(binding, clock=CLOCK)
+                providers[key] = make(binding, outside)
             return providers[key]
 
         def room(desk: Desk, call_id: CallId) -> CallRoom:

@@ -7,10 +7,9 @@ from ipc.faults import Fault
 
 if TYPE_CHECKING:
     from ipc.events import FrozenModelBinding
-    from ipc.seams.clock import Clock
-    from workers.providers.base import Provider
+    from workers.providers.base import Outside, Provider
 
-# Each module has `make(binding, *, clock) -> Provider`. A new family is one row here.
+# Each module has `make(binding, outside) -> Provider`. A new family is one row here.
 ADAPTORS: Final[dict[str, str]] = {
     "rehearsal": "workers.providers.rehearsal",
     "scripted": "workers.providers.scripted",
@@ -23,9 +22,12 @@ class UnknownAdaptor(Fault):
     code = "unknown_adaptor"
 
 
-def make(binding: "FrozenModelBinding", *, clock: "Clock") -> "Provider":
+def make(binding: "FrozenModelBinding", outside: "Outside") -> "Provider":
     """The provider of a frozen binding; raises UnknownAdaptor. What else is wrong, it streams."""
     module = ADAPTORS.get(binding.adaptor)
+    endpoint = binding.options.get("request_endpoint")  # of servers that speak both of OpenAI's
+    if endpoint is not None:
+        module = ADAPTORS["openai-responses" if endpoint == "responses" else "openai-chat"]
     if module is None:
         raise UnknownAdaptor(adaptor=binding.adaptor, model=binding.model)
-    return cast("Provider", import_module(module).make(binding, clock=clock))
+    return cast("Provider", import_module(module).make(binding, outside))

@@ -1,7 +1,15 @@
 """The provider seam: a request to a model, the parts that come back, and how they make a turn."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Final, Protocol
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -22,7 +30,13 @@ from ipc.events import (
     ModelErrorSummary,
 )
 from ipc.faults import Fault, clean
-from ipc.ids import SessionId
+from ipc.ids import Digest, SecretRef, SessionId
+from ipc.plan import Http
+from ipc.seams.clock import REAL, Clock
+
+Media: TypeAlias = Mapping[Digest, bytes]
+NO_HTTP: Final = Http()
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 ERROR_CHARS_MAX: Final = 4096  # characters of a failure's message that reach the log
 
@@ -57,9 +71,14 @@ class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
-    """A turn the model took, in the order it took it."""
+    """A turn the model took, in the order it took it.
+
+    `native` is what its family kept of it for replay (`Done.native_replay`); it is there only
+    when the model that reads the history may be sent it and nothing of `content` was mended.
+    """
 
     content: tuple[TurnBlock, ...]
+    native: dict[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -157,6 +176,84 @@ class Provider(Protocol):
         stops listening early calls `aclose()`; nothing is open after that.
         """
         ...
+
+
+# --- families that speak HTTP ------------------------------------------------------------------
+
+
+class HttpCall(Struct, frozen=True, kw_only=True):
+    """One POST: the whole address, the family's own headers (no credentials), the JSON body."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Decoder(Protocol):
+    """The bytes of one response body to the parts of a turn; pure, and split anywhere.
+
+    `progress` counts the events that carried content, arguments of calls included; a ping is none.
+    """
+
+    progress: int
+
+    def feed(self, data: bytes) -> Sequence[Part]:
+        """The parts that these bytes complete; nothing more after a Done or Failed."""
+        ...
+
+    def end(self) -> Sequence[Part]:
+        """The body ended: empty if the last part was given, else what makes it one Failed."""
+        ...
+
+
+class Wire(Protocol):
+    """One family's words for one model: a pure codec."""
+
+    def encode(self, request: Request, media: Media) -> HttpCall:
+        """The call of one attempt; equal requests make equal bytes.
+
+        `media` holds the bytes of every media block that could be read; one that is missing is
+        told to the model in words. Raises CannotEncode when the request can't be said at all.
+        """
+        ...
+
+    def decoder(self, content_type: str) -> Decoder:
+        """For a 2xx response: of server-sent events or, for application/json, of one object."""
+        ...
+
+
+class CannotEncode(Fault):
+    """A request that its family has no words for; `kind` is that of the failure it becomes."""
+
+    code = "cannot_encode"
+
+    def __init__(self, reason: str, kind: ModelErrorKind = "invalid_request") -> None:
+        super().__init__(reason=reason)
+        self.args = (reason,)
+        self.kind = kind
+
+
+class Outside:
+    """What an adaptor may touch beside its model: clock, network settings, secrets, media.
+
+    `client` is for `workers/providers/http` alone, which makes one connection pool in a worker.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock = REAL,
+        http: Http = NO_HTTP,
+        environ: Mapping[str, str] = NOTHING,
+        secret: Callable[[SecretRef], str | None] = lambda _ref: None,
+        media: Callable[[MediaBlock], Awaitable[bytes | None]] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.http = http
+        self.environ = environ  # where HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE are looked for
+        self.secret = secret  # None: it was not granted
+        self.media = media
+        self.client: Any = None
 
 
 def failure(

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Final
 
 from ipc.events import FrozenModelBinding
-from ipc.seams.clock import Clock
-from workers.providers.base import Provider
+from workers.providers.base import Outside, Provider
 from workers.providers.scripted import scripted
 
 TOUR: Final = str(Path(__file__).with_name("tour.yaml"))
 
 
-def make(binding: FrozenModelBinding, *, clock: Clock) -> Provider:
+def make(binding: FrozenModelBinding, outside: Outside) -> Provider:
     """The provider of `rehearsal/tour`; it has no setup."""
-    return scripted(TOUR, clock=clock)
+    return scripted(TOUR, clock=outside.clock)

@@ -19,6 +19,7 @@ from workers.providers.base import (
     Done,
     Failed,
     Message,
+    Outside,
     Part,
     Provider,
     Request,
@@ -110,14 +111,14 @@ class Unreadable:
         yield failure("invalid_request", str(self._bad), stage="request_validation")
 
 
-def make(binding: FrozenModelBinding, *, clock: Clock) -> Provider:
+def make(binding: FrozenModelBinding, outside: Outside) -> Provider:
     """The provider of `setup.script`, a path; a bad script fails its requests, not the making."""
     path = binding.setup.get("script")
     if not isinstance(path, str):
         return Unreadable(
             BadScript(f"{binding.model}", 1, "expected setup.script, the path of a script")
         )
-    return scripted(path, clock=clock)
+    return scripted(path, clock=outside.clock)
 
 
 def scripted(path: str, *, clock: Clock) -> Provider:

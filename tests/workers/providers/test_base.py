@@ -7,7 +7,6 @@ import pytest
 from ipc.content import TextBlock, ThinkingBlock, ToolCallBlock, TurnBlock, Usage
 from ipc.events import FrozenModelBinding
 from ipc.ids import ModelKey, ProviderId
-from ipc.seams.clock import REAL
 from tests.fakes.conversation import parts_of, request, user
 from workers.providers import ADAPTORS, UnknownAdaptor, make
 from workers.providers.base import (
@@ -16,6 +15,7 @@ from workers.providers.base import (
     BrokenStream,
     ContentPart,
     Done,
+    Outside,
     Part,
     Request,
     TextPart,
@@ -198,11 +198,11 @@ def binding(adaptor: str, **setup: object) -> FrozenModelBinding:
 
 @pytest.mark.parametrize("adaptor", sorted(ADAPTORS))
 async def test_every_adaptor_of_the_table_can_be_made_and_keeps_the_contract(adaptor: str) -> None:
-    provider = make(binding(adaptor), clock=REAL)
+    provider = make(binding(adaptor), Outside())
 
     assert await parts_of(provider, request(user("hi")))
 
 
 def test_an_adaptor_nobody_knows_is_named() -> None:
     with pytest.raises(UnknownAdaptor, match="adaptor=carrier-pigeon, model=p/m"):
-        make(binding("carrier-pigeon"), clock=REAL)
+        make(binding("carrier-pigeon"), Outside())

@@ -7,10 +7,9 @@ from pathlib import Path
 from ipc.content import ToolCallBlock
 from ipc.events import FrozenModelBinding
 from ipc.ids import ModelKey, ProviderId
-from ipc.seams.clock import REAL
 from tests.fakes.conversation import parts_of, request, user
 from workers.providers import make
-from workers.providers.base import AssistantMessage, Done, Message, ToolMessage
+from workers.providers.base import AssistantMessage, Done, Message, Outside, ToolMessage
 
 ROUNDS_MAX = 20
 TOOLS = ("bash", "edit", "read", "write")
@@ -84,7 +83,7 @@ async def tour(
     desk: Desk, history: list[Message] | None = None, tools: tuple[str, ...] = TOOLS
 ) -> str:
     """One run of the tour; what it said last."""
-    provider = make(BINDING, clock=REAL)
+    provider = make(BINDING, Outside())
     messages = [] if history is None else history
     messages.append(user("Show me around."))
     for _ in range(ROUNDS_MAX):

@@ -11,13 +11,13 @@ import pytest
 from ipc.content import TextBlock, ThinkingBlock, ToolCallBlock, Usage
 from ipc.events import FrozenModelBinding, ModelErrorSummary
 from ipc.ids import ModelKey, ProviderId
-from ipc.seams.clock import REAL
 from tests.fakes.conversation import Waits, parts_of, request, user
 from workers.providers import make
 from workers.providers.base import (
     AssistantMessage,
     Done,
     Failed,
+    Outside,
     Part,
     TextPart,
     ThinkingPart,
@@ -249,7 +249,7 @@ async def test_a_binding_names_its_script(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("- say: from a file\n")
 
-    parts = await parts_of(make(binding(script=str(path)), clock=REAL), HI)
+    parts = await parts_of(make(binding(script=str(path)), Outside()), HI)
 
     assert parts == [TextPart("from a file"), done(TextBlock(text="from a file"))]
 
@@ -268,14 +268,14 @@ async def test_a_binding_names_its_script(tmp_path: Path) -> None:
 async def test_a_bad_script_fails_its_requests_in_one_line(
     setup: dict[str, object], said: str
 ) -> None:
-    parts = await parts_of(make(binding(**setup), clock=REAL), HI)
+    parts = await parts_of(make(binding(**setup), Outside()), HI)
 
     assert parts == [failed("invalid_request", message=said, stage="request_validation")]
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_shared_scripts_can_be_read(path: Path) -> None:
-    assert isinstance(make(binding(script=str(path)), clock=REAL), Scripted)
+    assert isinstance(make(binding(script=str(path)), Outside()), Scripted)
 
 
 ASK = """
