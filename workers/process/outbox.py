@@ -22,7 +22,7 @@ class LinkOutbox:
 
     `pump` sends all that waits as one batch, so a slow link makes bigger batches, not more of
     them. Once the link is gone it sends nothing and nobody waits: the log has it all. `told` is
-    called after each delivery, link or not.
+    called after each delivery that is more than deltas, link or not.
     """
 
     def __init__(self, spoke: Spoke, told: Callable[[], None] = lambda: None) -> None:
@@ -40,7 +40,8 @@ class LinkOutbox:
         """Take what is in the log now. Never waits."""
         if self._spoke.state != "gone":
             self._take(session, records)
-        self._told()
+        if any(is_commit(event.payload) for event, _ in records):
+            self._told()
 
     def _take(self, session: SessionId, records: Sequence[Record]) -> None:
         for event, line in records:

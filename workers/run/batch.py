@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from ipc.content import ToolCallBlock, ToolError
 from ipc.events import (
     OUTCOME_UNKNOWN,
     ApprovalRequested,
+    ModelTurnCommitted,
     OperationDigest,
     Payload,
     PreparedOperationIdentity,
@@ -23,7 +25,7 @@ from ipc.events import (
 )
 from ipc.faults import Fault, clean
 from ipc.fold import ApprovalState, CallState, SessionView, TurnEntry
-from ipc.ids import new_approval_id, new_call_id
+from ipc.ids import CallId, new_approval_id, new_call_id
 from workers.permissions.gate import (
     Denial,
     Question,
@@ -34,9 +36,9 @@ from workers.permissions.gate import (
     operation_fingerprint,
     unprepared_fingerprint,
 )
-from workers.permissions.match import decide
+from workers.permissions.match import Decision, decide
 from workers.run.desk import Desk, Kit
-from workers.run.history import DENIED
+from workers.run.history import CUT, DENIED, FAILED
 from workers.run.machine import StartCalls, closing
 from workers.run.offer import overlay
 from workers.store.tree import LogBroken
@@ -64,47 +66,119 @@ class _Prepared(Struct, frozen=True):
     tool: Tool
 
 
+class Opening(Struct, frozen=True):
+    """What taking up calls adds to the log, and which of them are announced as executing in it."""
+
+    events: tuple[Payload, ...] = ()
+    announced: frozenset[CallId] = frozenset()
+
+
+class _TakenUp(Struct, frozen=True):
+    """A call of the model with an id of ours, and what its arguments came to."""
+
+    call_id: CallId
+    owner: ToolCallOwner
+    block: ToolCallBlock
+    parsed: Tool | BadArguments
+
+
+def opening(desk: Desk, kit: Kit, turn: ModelTurnCommitted) -> Opening:
+    """The calls of a turn that is about to be committed, for the same append as the turn.
+
+    When nothing about them is in question, those that run first are announced in it too: a sync
+    that the person would otherwise wait for (docs/decisions/0011).
+    """
+    if turn.turn.finish_reason in CUT | FAILED:
+        return Opening()
+    content = turn.turn.content
+    asked = [(n, one) for n, one in enumerate(content) if isinstance(one, ToolCallBlock)]
+    taken = _taken_up(kit, turn.model_turn_seq, asked, 0)
+    events = _start_events(kit, taken)
+    first = _first_to_run(desk, kit, taken)
+    told = (ToolCallExecuting(tool_call_id=one.call_id) for one in first)
+    return Opening((*events, *told), frozenset(one.call_id for one in first))
+
+
 async def start_calls(desk: Desk, kit: Kit, step: StartCalls) -> None:
     """Take up the calls in the model's order; one that can't be run ends at once, told why."""
-    limit = kit.plan.limits.prepared_tools_max
-    events: list[Payload] = []
     # Some may have started already: a crash keeps the beginning of an append.
-    for number, (index, block) in enumerate(step.asked, len(step.turn.calls)):
-        call_id = new_call_id()
+    begun = len(step.turn.calls)
+    taken = _taken_up(kit, step.turn.event.model_turn_seq, step.asked, begun)
+    await desk.append(*_start_events(kit, taken))
+
+
+def _taken_up(
+    kit: Kit, turn_seq: int, asked: Sequence[tuple[int, ToolCallBlock]], begun: int
+) -> list[_TakenUp]:
+    limit = kit.plan.limits.prepared_tools_max
+    taken: list[_TakenUp] = []
+    for number, (index, block) in enumerate(asked, begun):
         parsed = parse(block.name, block.arguments, kit.tools)
         if number >= limit:
             parsed = BadArguments(f"a turn may hold {limit} calls; ask again", code=TOO_MANY)
         owner = ToolCallOwner(
-            model_turn_seq=step.turn.event.model_turn_seq,
+            model_turn_seq=turn_seq,
             content_index=index,
             model_call_id=block.model_call_id,
             provider_item_id=block.provider_item_id,
         )
+        taken.append(_TakenUp(new_call_id(), owner, block, parsed))
+    return taken
+
+
+def _start_events(kit: Kit, taken: Sequence[_TakenUp]) -> list[Payload]:
+    events: list[Payload] = []
+    for one in taken:
         events.append(
             ToolCallStarted(
-                tool_call_id=call_id,
-                owner=owner,
-                operation_fingerprint=_fingerprint(kit, block, parsed),
-                presentation=_presentation(block, parsed),
+                tool_call_id=one.call_id,
+                owner=one.owner,
+                operation_fingerprint=_fingerprint(kit, one.block, one.parsed),
+                presentation=_presentation(one.block, one.parsed),
             )
         )
-        if isinstance(parsed, BadArguments):
+        if isinstance(one.parsed, BadArguments):
+            error = one.parsed.error()
             events.append(
                 ToolCallTerminated(
-                    tool_call_id=call_id, owner=owner, outcome="failed", error=parsed.error()
+                    tool_call_id=one.call_id, owner=one.owner, outcome="failed", error=error
                 )
             )
-    await desk.append(*events)
+    return events
 
 
-async def run_calls(desk: Desk, kit: Kit, turn: TurnEntry) -> None:
+def _first_to_run(desk: Desk, kit: Kit, taken: Sequence[_TakenUp]) -> list[_TakenUp]:
+    """Those that run at once if the rules allow all that can be run; else none of them."""
+    sound = [(one, one.parsed) for one in taken if isinstance(one.parsed, Tool)]
+    if not all(_is_allowed(desk, kit, tool) for _, tool in sound):
+        return []
+    together = [one for one, tool in sound if tool.parallel]
+    return together or [one for one, _ in sound[:1]]
+
+
+def _is_allowed(desk: Desk, kit: Kit, tool: Tool) -> bool:
+    return _decision(desk, kit, tool, tool.label(kit.workspace)).effect == "allow"
+
+
+def _decision(desk: Desk, kit: Kit, tool: Tool, label: str | None) -> Decision:
+    run = desk.state.run
+    assert run is not None, "calls are decided inside a run"
+    rules = run.agent.permissions
+    return decide(rules, overlay(desk, kit), tool.action, label, kit.workspace)
+
+
+async def run_calls(
+    desk: Desk, kit: Kit, turn: TurnEntry, announced: frozenset[CallId] = frozenset()
+) -> None:
     """Decide about every open call of the turn, then run those that may, parallel ones together.
 
-    A question that nobody can answer ends the run (spec 1.1, headless).
+    `announced` are those that this run itself has just announced (`opening`), so that they are
+    known not to have begun. A question that nobody can answer ends the run (spec 1.1, headless).
     """
     ready: list[_Prepared] = []
     for call in turn.open_calls():
-        if call.executing:  # by somebody who is not there any more: never a second time
+        if call.executing and call.call_id not in announced:
+            # By somebody who is not there any more: never a second time.
             await desk.append(_failed(call, ToolError(code=OUTCOME_UNKNOWN, message=UNKNOWN)))
             continue
         tool = parse(call.name, call.arguments, kit.tools)
@@ -144,9 +218,7 @@ async def _may_run(desk: Desk, kit: Kit, call: CallState, tool: Tool) -> bool:
     if call.started is not None and call.started.operation_fingerprint.digest != wanted:
         await desk.append(_failed(call, ToolError(code=OPERATION_CHANGED, message=CHANGED)))
         return False
-    decision = decide(
-        run.agent.permissions, overlay(desk, kit), tool.action, operation.label, kit.workspace
-    )
+    decision = _decision(desk, kit, tool, operation.label)
     earlier = _asked_about(desk.state, call)
     if earlier is not None and earlier.finalized is not None and decision.effect != "deny":
         answer = earlier.finalized.decision
@@ -182,7 +254,8 @@ async def _may_run(desk: Desk, kit: Kit, call: CallState, tool: Tool) -> bool:
 async def _execute(desk: Desk, kit: Kit, one: _Prepared) -> None:
     """Run one call: in the log before its effect, and after it."""
     call, tool = one.call, one.tool
-    await desk.append(ToolCallExecuting(tool_call_id=call.call_id))
+    if not call.executing:  # else it was announced together with its turn
+        await desk.append(ToolCallExecuting(tool_call_id=call.call_id))
     end = await _outcome(desk, kit, call, tool)
     try:
         await desk.append(end)

@@ -45,6 +45,8 @@ class LogFile:
         self._tree = tree
         self._fs = tree.fs
         self._relative = relative  # of the tree's directory, which may be renamed
+        self._directory: Path | None = None  # what `_text` was made for
+        self._text = ""
         self._fd = fd
         self._torn = torn  # the last line has no newline
         self._dirty = False  # written and not yet synced
@@ -106,7 +108,7 @@ class LogFile:
 
     def poison(self, reason: str) -> LogPoisoned:
         """Write no further, for a reason; the fault to raise."""
-        fault = LogPoisoned(path=str(self._path), reason=reason)
+        fault = LogPoisoned(path=self._path, reason=reason)
         self.stopped = self.stopped or fault
         return fault
 
@@ -119,8 +121,11 @@ class LogFile:
             self._fs.close(self._fd)
 
     @property
-    def _path(self) -> Path:
-        return self._tree.paths.directory / self._relative
+    def _path(self) -> str:
+        directory = self._tree.paths.directory
+        if directory is not self._directory:  # as text: it is looked at before each write
+            self._directory, self._text = directory, str(directory / self._relative)
+        return self._text
 
     def _guard(self) -> None:
         """Before each write: are we still the owner, is the log as we left it (hazard 10)?"""
@@ -140,12 +145,12 @@ class LogFile:
         try:
             there = self._fs.stat(self._path, follow=False)
         except (FileNotFoundError, NotADirectoryError) as gone:
-            raise Fenced(path=str(self._path), reason="the log is gone") from gone
+            raise Fenced(path=self._path, reason="the log is gone") from gone
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
-            raise Fenced(path=str(self._path), reason="the log was replaced")
+            raise Fenced(path=self._path, reason="the log was replaced")
         if ours.st_size != self.size:
             raise Fenced(
-                path=str(self._path), reason="the log changed", left=self.size, found=ours.st_size
+                path=self._path, reason="the log changed", left=self.size, found=ours.st_size
             )
 
     def _cut_back(self, cause: OSError) -> None:
@@ -158,4 +163,4 @@ class LogFile:
             raise self.poison(f"{cause}; cut back to {self.size}, found {found}")
 
     def _not_written(self, error: OSError) -> AppendFailed:
-        return AppendFailed(path=str(self._path), reason=str(error), errno=error.errno or 0)
+        return AppendFailed(path=self._path, reason=str(error), errno=error.errno or 0)

@@ -9,7 +9,9 @@ the numbers are used again: no reader ever sees a hole. See `file` for what each
 
 Delta events are not worth a sync of their own: they are written in gathers of 16 ms or 4 KiB
 (the first at once) and made durable by the next commit event. Nobody waits for them, so a
-failure of theirs is raised by the next call.
+failure of theirs is raised by the next call. While the thread has nothing to do they are written
+right here, from the loop: two wake-ups of a thread cost more than the write
+(docs/decisions/0012).
 """
 
 import asyncio
@@ -33,6 +35,8 @@ QUEUE_EVENTS_MAX: Final = 1024  # a full queue slows its senders down; it never 
 QUEUE_BYTES_MAX: Final = 8 << 20
 GATHER_S: Final = 0.016
 GATHER_BYTES: Final = 4096
+SLOW_WRITE_S: Final = 0.01
+SLOW_FOR_S: Final = 1.0
 CLOSE_S: Final = 10.0
 
 Record = tuple[StoredEvent, bytes]  # an event and its line in the log, without the newline
@@ -97,6 +101,8 @@ class WriterThread:
         self._logs: dict[LogWriter, None] = {}
         self._events = 0
         self._bytes = 0
+        self._slow_until = 0.0  # by the loop's clock: the disk was slow a moment ago
+        self._pending = 0  # items the thread has and has not answered for
         self._room: list[asyncio.Future[None]] = []
         self._closed = False
         self._ended = asyncio.Event()
@@ -159,16 +165,39 @@ class WriterThread:
 
     def send(self, job: _Job) -> None:
         """Hand a job to the thread."""
+        self._pending += 1
         self._queue.put(job)
+
+    def send_delta(self, job: _Job) -> None:
+        """Write a job that needs no sync: here while the thread is idle, else on the thread.
+
+        An idle thread waits for its queue and touches no file. A disk that takes its time would
+        hold up the loop, so after a slow write the thread has the next ones.
+        """
+        now = self.loop.time()
+        if self._pending or now < self._slow_until:
+            self.send(job)
+            return
+        self._answer([(job, self._commit([job])[0][1])], here=True)
+        done = self.loop.time()
+        if done - now > SLOW_WRITE_S:
+            self._slow_until = done + SLOW_FOR_S
 
     async def errand(self, call: Callable[[], _T]) -> _T:
         """`call` without asking whether we are closing."""
-        waiter: asyncio.Future[_T] = self.loop.create_future()
-        self._queue.put(_Errand(call, waiter))
-        return await waiter
+        return await self.send_call(call)
 
-    def _answer(self, answers: _Answers) -> None:
+    def send_call(self, call: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """Hand something blocking to the thread; what it came to can be waited for."""
+        waiter: asyncio.Future[_T] = self.loop.create_future()
+        self._pending += 1
+        self._queue.put(_Errand(call, waiter))
+        return waiter
+
+    def _answer(self, answers: _Answers, *, here: bool = False) -> None:
         """Pass on what became of a group, in the order it was sent."""
+        if not here:
+            self._pending -= len(answers)
         for item, answer in answers:
             if isinstance(item, _Job):
                 self.admit(-len(item.records), -item.size)
@@ -262,6 +291,7 @@ class LogWriter:
         self._held: list[Record] = []
         self._held_bytes = 0
         self._window: asyncio.TimerHandle | None = None
+        self._flushed = -GATHER_S  # when deltas were last sent, by the loop's clock
         self._owed: LogBroken | None = None  # a failure that nobody waited for
         self._broken: LogBroken | None = None
         self._closed = False
@@ -315,15 +345,18 @@ class LogWriter:
         ((event, line),) = self._number([(run_id, payload)])
         self._held.append((event, line))
         self._held_bytes += len(line) + 1
-        if self._window is None or self._held_bytes >= GATHER_BYTES:
+        due = self._flushed + GATHER_S
+        if self._held_bytes >= GATHER_BYTES or self._thread.loop.time() >= due:
             self.flush()
-        if self._window is None:
-            self._window = self._thread.loop.call_later(GATHER_S, self._gathered)
+            self._raise_owed()
+        elif self._window is None:
+            self._window = self._thread.loop.call_at(due, self._gathered)
 
     def flush(self) -> None:
         """Send the deltas that were held back, without waiting for them."""
         if self._held:
-            self._thread.send(self._job([]))
+            self._flushed = self._thread.loop.time()
+            self._thread.send_delta(self._job([]))
 
     async def close(self) -> None:
         """Write what was sent, sync and close the file; the thread goes on for other logs."""
@@ -336,20 +369,21 @@ class LogWriter:
 
     def _gathered(self) -> None:
         self._window = None
-        if self._held:
-            self.flush()
-            self._window = self._thread.loop.call_later(GATHER_S, self._gathered)
+        self.flush()
 
     async def _enter(self) -> None:
         if self._thread.full:
             await self._thread.room()
         if self._broken is not None:
             raise _again(self._broken)
+        self._raise_owed()
+        if self._closed or self._thread.closed:
+            raise LogClosed(session=self.session_id)
+
+    def _raise_owed(self) -> None:
         if self._owed is not None:
             owed, self._owed = self._owed, None
             raise owed
-        if self._closed or self._thread.closed:
-            raise LogClosed(session=self.session_id)
 
     def _number(self, events: Sequence[tuple[RunId | None, Payload]]) -> list[Record]:
         now = self._thread.clock.now()

@@ -28,25 +28,26 @@ class OwnedTree:
     """
 
     def __init__(self, directory: Path, lock_fd: int, fs: Fs = REAL) -> None:
-        self.paths = TreePaths(directory)
         self.fs = fs
         self._lock_fd = lock_fd
+        self.moved(directory)
 
     def check(self) -> None:
         """Raise Fenced unless the lock we hold is the file at the lock's path; else OSError."""
         if self._lock_fd < 0:
-            raise Fenced(path=str(self.paths.lock), reason="the lock was given back")
+            raise Fenced(path=self._lock_path, reason="the lock was given back")
         held = self.fs.fstat(self._lock_fd)
         try:
-            there = self.fs.stat(self.paths.lock, follow=False)
+            there = self.fs.stat(self._lock_path, follow=False)
         except (FileNotFoundError, NotADirectoryError) as gone:
-            raise Fenced(path=str(self.paths.lock), reason="the lock file is gone") from gone
+            raise Fenced(path=self._lock_path, reason="the lock file is gone") from gone
         if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
-            raise Fenced(path=str(self.paths.lock), reason="the lock file was replaced")
+            raise Fenced(path=self._lock_path, reason="the lock file was replaced")
 
     def moved(self, directory: Path) -> None:
         """The directory was renamed by us; open descriptors are not affected."""
         self.paths = TreePaths(directory)
+        self._lock_path = str(self.paths.lock)  # as text: it is looked at before each write
 
     def release(self) -> None:
         """Close our descriptor of the lock. The tree opens to others when the last one closes."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ class Bench:
 
     async def settled(self) -> None:
         await self.thread.call(lambda: None)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """The writer thread is held up in something until this ends."""
+        free = threading.Event()
+        self.thread.send_call(free.wait)
+        try:
+            yield
+        finally:
+            free.set()
 
 
 @asynccontextmanager
@@ -335,7 +346,8 @@ async def test_a_failed_delta_is_told_by_the_next_call(tmp_path: Path) -> None:
     fs = FaultyFs(Fault(1, errno.ENOSPC), in_log("write"))
     async with bench(tmp_path, fs) as b:
         await b.log.append([(None, CREATED)])
-        await b.log.delta(RUN, delta("lost"))
+        with b.busy():
+            await b.log.delta(RUN, delta("lost"))
         await b.settled()
         with pytest.raises(AppendFailed):
             await b.log.append([(RUN, user("not sent"))])
@@ -347,14 +359,53 @@ async def test_deltas_held_back_fail_with_the_one_before_them(tmp_path: Path) ->
     fs = FaultyFs(Fault(1, errno.ENOSPC), in_log("write"))
     async with bench(tmp_path, fs) as b:
         await b.log.append([(None, CREATED)])
-        for text in "abc":
-            await b.log.delta(RUN, delta(text))  # a fails, b and c wait for their gather
+        with b.busy():
+            for text in "abc":
+                await b.log.delta(RUN, delta(text))  # a fails, b and c wait for their gather
         await b.settled()
         assert (b.thread._events, b.thread._bytes) == (0, 0)
         with pytest.raises(AppendFailed):
             await b.log.delta(RUN, delta("d"))
         await b.log.append([(RUN, user("sent"))])
         assert b.seqs == [1, 2]
+
+
+async def test_a_delta_that_is_written_at_once_and_fails_says_so_itself(tmp_path: Path) -> None:
+    fs = FaultyFs(Fault(1, errno.ENOSPC), in_log("write"))
+    async with bench(tmp_path, fs) as b:
+        await b.log.append([(None, CREATED)])
+        with pytest.raises(AppendFailed):
+            await b.log.delta(RUN, delta("a"))
+        assert (b.thread._events, b.thread._bytes) == (0, 0)
+        await b.log.append([(RUN, user("sent"))])
+        assert b.seqs == [1, 2]
+
+
+async def test_deltas_go_through_a_thread_that_is_busy_and_past_one_that_is_idle(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b:
+        await b.log.append([(None, CREATED)])
+        with b.busy():
+            await b.log.delta(RUN, delta("behind what it does"))
+            assert b.seqs == [1]
+        await b.settled()
+        assert b.seqs == [1, 2]
+        await b.log.delta(RUN, delta("x" * log_module.GATHER_BYTES))
+        assert b.seqs == [1, 2, 3]
+
+
+async def test_after_a_slow_write_the_thread_has_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "SLOW_WRITE_S", -1.0)  # every write is slow
+    async with bench(tmp_path) as b:
+        await b.log.append([(None, CREATED)])
+        await b.log.delta(RUN, delta("x" * log_module.GATHER_BYTES))
+        await b.log.delta(RUN, delta("y" * log_module.GATHER_BYTES))
+        assert b.seqs == [1, 2]
+        await b.settled()
+        assert b.seqs == [1, 2, 3]
 
 
 async def test_a_write_that_cannot_be_cut_back_poisons_the_log(tmp_path: Path) -> None:
