@@ -159,7 +159,8 @@ class _Wire:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             return False
-        self._look_soon()
+        if not self._draining and self._has_input():
+            self._look_soon()
         return True
 
     def close(self) -> None:
@@ -193,25 +194,26 @@ class _Wire:
 
     def _look(self) -> None:
         self._looking = False
+        self._drain()
+
+    def _has_input(self) -> bool:
+        """Whether a frame waits; when none does, the FD will say so once more if one comes."""
         socket = self._socket
-        if socket is not None and socket.getsockopt(_EVENTS) & _POLLIN:  # type: ignore[operator]
-            self._drain()
+        return socket is not None and bool(socket.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
     def _watch(self) -> None:
-        socket = self._socket
-        if socket is None:
+        if self._socket is None:
             return
         self._watchdog = self.loop.call_later(WATCHDOG_S, self._watch)
-        if socket.getsockopt(_EVENTS) & _POLLIN:  # type: ignore[operator]
-            self._drain()
+        self._drain()
         self._on_tick()
 
     def _drain(self, limit: int = DRAIN_FRAMES) -> None:
         self._draining = True
         try:
             for _ in range(limit):
-                if self._socket is None:
-                    return
+                if self._socket is None or not self._has_input():
+                    return  # a look is cheaper than the exception of a receive in vain
                 parts = _receive(self._socket)
                 if parts is None:
                     return
