@@ -315,7 +315,7 @@ def check_fault(tmp: Path, fault: Fault, parts: Parts | None = None) -> Story:
 def check_faults(tmp: Path, fault: Fault, parts: Parts | None = None) -> None:
     """`fault` at each call of the scenario in turn."""
     calls = calls_of_the_scenario(tmp / "whole")
-    assert calls > 50
+    assert calls > 30
     told = 0
     for index in range(calls):
         story = check_fault(tmp / str(index), fault._replace(first=index), parts)

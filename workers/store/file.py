@@ -48,6 +48,7 @@ class LogFile:
         self._directory: Path | None = None  # what `_text` was made for
         self._text = ""
         self._fd = fd
+        self._ours: tuple[int, int] | None = None  # device and inode of the log
         self._torn = torn  # the last line has no newline
         self._dirty = False  # written and not yet synced
 
@@ -141,16 +142,18 @@ class LogFile:
             raise self._not_written(error) from error
 
     def _check_log(self) -> None:
-        ours = self._fs.fstat(self._fd)
+        if self._ours is None:  # what an open descriptor is of never changes
+            ours = self._fs.fstat(self._fd)
+            self._ours = (ours.st_dev, ours.st_ino)
         try:
             there = self._fs.stat(self._path, follow=False)
         except (FileNotFoundError, NotADirectoryError) as gone:
             raise Fenced(path=self._path, reason="the log is gone") from gone
-        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+        if self._ours != (there.st_dev, there.st_ino):
             raise Fenced(path=self._path, reason="the log was replaced")
-        if ours.st_size != self.size:
+        if there.st_size != self.size:
             raise Fenced(
-                path=self._path, reason="the log changed", left=self.size, found=ours.st_size
+                path=self._path, reason="the log changed", left=self.size, found=there.st_size
             )
 
     def _cut_back(self, cause: OSError) -> None:

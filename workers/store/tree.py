@@ -30,18 +30,21 @@ class OwnedTree:
     def __init__(self, directory: Path, lock_fd: int, fs: Fs = REAL) -> None:
         self.fs = fs
         self._lock_fd = lock_fd
+        self._held: tuple[int, int] | None = None  # device and inode of the lock
         self.moved(directory)
 
     def check(self) -> None:
         """Raise Fenced unless the lock we hold is the file at the lock's path; else OSError."""
         if self._lock_fd < 0:
             raise Fenced(path=self._lock_path, reason="the lock was given back")
-        held = self.fs.fstat(self._lock_fd)
+        if self._held is None:  # what an open descriptor is of never changes
+            held = self.fs.fstat(self._lock_fd)
+            self._held = (held.st_dev, held.st_ino)
         try:
             there = self.fs.stat(self._lock_path, follow=False)
         except (FileNotFoundError, NotADirectoryError) as gone:
             raise Fenced(path=self._lock_path, reason="the lock file is gone") from gone
-        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
+        if self._held != (there.st_dev, there.st_ino):
             raise Fenced(path=self._lock_path, reason="the lock file was replaced")
 
     def moved(self, directory: Path) -> None:
