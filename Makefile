@@ -9,7 +9,8 @@ MADE := .venv/.made-$(HERE)
 RUN := .venv/.run-$(HERE)
 DEV := .venv/.dev-$(HERE)
 
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The lock files are complete, so nothing is left to resolve (and pip would stumble over extras).
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 # Quiet when it goes well, whole output when it does not.
 check = @printf '%s\n' '$(1)'; out=$$($(BIN)/$(2) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 compile = $(UV) pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
@@ -65,10 +66,10 @@ $(MADE):
 
 $(RUN): $(MADE) requirements.lock pyproject.toml
 	@$(INSTALL) --require-hashes -r requirements.lock
-	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 $(DEV): $(MADE) requirements-dev.lock pyproject.toml
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
-	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
