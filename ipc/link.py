@@ -442,7 +442,7 @@ class Spoke:
         self._path = path
         self._hello = hello
         self._deliver = deliver
-        self._patience_s = patience_s
+        self.patience_s = patience_s  # of `emit`; a plan may say another
         self._inbox: Inbox[tuple[Down, Bodies]] = Inbox()
         self._wire = _Wire(zmq.DEALER, self._arrive)
         self._lane = Lane(self._wire, "supervisor", "down", self._hand_over, on_state, on_refused)
@@ -491,7 +491,7 @@ class Spoke:
                 self._lane.offer(pack(encode(Emit(tuple(marks[cut]))), notifications[cut]))
             except PeerStalled:
                 self._lane.counters.lost += 1
-            await self._lane.room(self._patience_s)
+            await self._lane.room(self.patience_s)
 
     async def recv(self) -> tuple[Down, Bodies]:
         """The next frame; only without `deliver`. Raises LinkGone when none will come."""

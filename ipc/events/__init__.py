@@ -173,6 +173,7 @@ from ipc.events.tools import (
     ToolStdinSubmitted,
 )
 from ipc.events.trees import (
+    BlockPlace,
     BudgetPaused,
     BudgetResumed,
     BudgetUnit,
@@ -327,6 +328,7 @@ __all__ = [
     "ApprovalUserDecisionRecorded",
     "ApprovalVerdict",
     "AttemptAbandoned",
+    "BlockPlace",
     "BudgetPaused",
     "BudgetResumed",
     "BudgetUnit",

@@ -141,7 +141,10 @@ class ReplayDecision(Struct, frozen=True, kw_only=True):
 
 
 class ModelReplayEvaluated(Event, frozen=True, kw_only=True, tag="model_replay_evaluated"):
-    """Which native artifacts of earlier turns the request holds. Before model_request_prepared."""
+    """Which native artifacts of earlier turns the request holds, when it does not hold them all.
+
+    Before model_request_prepared, at a run's first attempt with a model.
+    """
 
     attempt_id: AttemptId
     resolved_model: ResolvedModel

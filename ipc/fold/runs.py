@@ -41,17 +41,22 @@ from ipc.events import (
     TreeEnded,
     WorkerRecovered,
 )
+from ipc.faults import clean
 from ipc.fold.state import (
     PROGRESS_NOTES_MAX,
+    REFUSAL_CHARS_MAX,
     CallState,
     EndedRun,
     NoticeEntry,
     OpenAttempt,
     OpenRun,
     SessionState,
+    Setback,
+    Standing,
 )
 from ipc.fold.table import meaning
 from ipc.ids import CallId
+from ipc.instants import milliseconds
 
 # --- runs --------------------------------------------------------------------------------------
 
@@ -62,6 +67,7 @@ def _started(state: SessionState, event: RunStarted, at: StoredEvent) -> None:
         return
     cut_short(state, at.seq, "its end could not be read")
     state.run = OpenRun(at.run_id, event, at.seq)
+    stand(state, state.run)
     state.client_run_ids.setdefault(event.client_run_id, at.run_id)
 
 
@@ -90,6 +96,16 @@ def _interrupted(state: SessionState, event: RunInterrupted, at: StoredEvent) ->
     if _open(state, at):
         _close(state, "interrupted", at.seq, reason=event.reason)
         _notice(state, event, at)
+
+
+def stand(state: SessionState, run: OpenRun) -> None:
+    """The model in use is what the session stands at: as a run begins, and as a turn is committed.
+
+    So the position in a chain outlives the run once the fallback has answered, and not before.
+    """
+    if run.fallback_index < len(run.models):
+        model = run.models[run.fallback_index]
+        state.standing = Standing(run.started.selection, model.model, model.variant)
 
 
 def cut_short(state: SessionState, seq: int, reason: str) -> None:
@@ -150,7 +166,9 @@ def _attempt(state: SessionState, event: ModelAttemptStarted, at: StoredEvent) -
     if run.attempt is not None:  # its end could not be read
         run.failures += 1
     run.attempt = OpenAttempt(event, at.seq)
+    run.setback = None
     run.attempts += 1
+    run.asked += 1
     run.fallback_index = event.fallback_index
     run.retry_ordinal = event.retry_ordinal
 
@@ -185,10 +203,17 @@ def _abandoned(state: SessionState, event: AttemptAbandoned, at: StoredEvent) ->
     run = state.run
     if run is None or run.attempt is None or run.attempt.attempt_id != event.attempt_id:
         return
+    if event.error is not None:
+        for place in run.attempt.isolated:
+            state.isolated[place] = clean(event.error.message, REFUSAL_CHARS_MAX)
     if run.attempt.seq < run.recovered_seq:
         run.lost += 1
     else:
-        run.failures += 1
+        run.failures += not run.attempt.isolated  # the next one is another request
+        if event.error is not None:
+            run.overloads += event.error.overloaded
+            run.setback = Setback(event.error, milliseconds(at.timestamp), event.retry_in_ms)
+            run.last_error = event.error
     run.attempt = None
     _notice(state, event, at)
 
@@ -199,7 +224,9 @@ def _fallback(state: SessionState, event: ModelFallback, at: StoredEvent) -> Non
     run = state.run
     if run is not None:
         run.fallback_index = event.to_fallback_index
-        run.failures = run.lost = run.retry_ordinal = 0
+        run.asked = run.failures = run.overloads = run.lost = run.retry_ordinal = 0
+        run.fallbacks += 1
+        run.setback = None
         run.last_error = event.error
 
 
@@ -344,7 +371,18 @@ def _recovered(state: SessionState, event: WorkerRecovered, at: StoredEvent) -> 
         state.run.given_up |= event.resumed_run_id != state.run.run_id
 
 
-@meaning(TreeAdopted, TreeDrained, TreeEnded, LeaseWaited, HistoryRepaired, InternalAgentFallback)
+@meaning(HistoryRepaired)
+def _repaired(state: SessionState, event: HistoryRepaired, at: StoredEvent) -> None:
+    _notice(state, event, at)
+    state.last_repair = (event.kinds, event.counts)
+    for place in event.isolated:
+        state.isolated.setdefault(place, "")
+    run = state.run
+    if run is not None and run.attempt is not None and run.attempt.attempt_id == event.attempt_id:
+        run.attempt.isolated = event.isolated
+
+
+@meaning(TreeAdopted, TreeDrained, TreeEnded, LeaseWaited, InternalAgentFallback)
 def _shown(state: SessionState, event: Event, at: StoredEvent) -> None:
     _notice(state, event, at)
 

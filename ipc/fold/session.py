@@ -39,6 +39,7 @@ FOLLOWS_REVERT: Final = (
     "pending",
     "run",
     "runs",
+    "standing",
     "title",
     "transforms",
     "turns",

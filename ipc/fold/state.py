@@ -12,6 +12,7 @@ from ipc.events import (
     ApprovalFinalized,
     ApprovalRequest,
     ApprovalUserDecisionRecorded,
+    BlockPlace,
     BudgetPaused,
     ContextCheckpointCommitted,
     DelegationReserved,
@@ -50,10 +51,12 @@ from ipc.ids import (
     ModelKey,
     RunId,
     SessionId,
+    VariantName,
 )
 from ipc.rules import Rule
 
 PROGRESS_NOTES_MAX: Final = 64  # progress events of a running call that stay in memory
+REFUSAL_CHARS_MAX: Final = 200  # of a provider's words about a block that it refused
 
 Status = Literal["idle", "running", "completed", "failed", "cancelled", "interrupted"]
 
@@ -205,6 +208,7 @@ class OpenAttempt(Struct):
     prepared: bool = False
     text: list[str] = []
     reasoning: list[str] = []
+    isolated: tuple[BlockPlace, ...] = ()  # blocks for which it was refused
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -217,6 +221,19 @@ class OpenAttempt(Struct):
         return not (self.text or self.reasoning)
 
 
+class Setback(Struct, frozen=True):
+    """A failed attempt that nothing has followed yet: what it was, and when it is made again."""
+
+    error: ModelErrorSummary
+    failed_ms: int  # when, by the wall clock, since 1970
+    retry_in_ms: int | None  # counted from then; None = this model is not asked again
+
+    def rest_ms(self, now_ms: int) -> int:
+        """What is left of the pause; never more than all of it, whatever the wall clock did."""
+        pause = self.retry_in_ms or 0
+        return min(max(self.failed_ms + pause - now_ms, 0), pause)
+
+
 class OpenRun(Struct):
     """The run in hand. All that its loop needs to go on is here, so that another worker can."""
 
@@ -227,11 +244,15 @@ class OpenRun(Struct):
     turns: int = 0  # committed in this run
     last_turn: TurnEntry | None = None
     attempts: int = 0  # started since the last committed turn, or since the run began
+    asked: int = 0  # of those: at the model in use
     failures: int = 0  # of those: abandoned, on the model in use
+    overloads: int = 0  # of the failures: those that spend the budget of overloads
     lost: int = 0  # of those: abandoned because the worker died; they spend no retry
+    setback: Setback | None = None  # the newest attempt failed, and this is to be dealt with
+    fallbacks: int = 0  # models given up on since the last committed turn
     fallback_index: int = 0  # of the model in use
     retry_ordinal: int = 0  # as the last attempt said it
-    last_error: ModelErrorSummary | None = None  # why the last fallback happened
+    last_error: ModelErrorSummary | None = None  # of the last attempt that failed
     recovered_seq: int = 0  # of the last `worker_recovered` inside this run
     compaction_failures: int = 0  # in a row
     paused: BudgetPaused | None = None  # waits for a budget
@@ -247,6 +268,10 @@ class OpenRun(Struct):
     def models(self) -> tuple[FrozenModelBinding, ...]:
         """The fallback chain of this run; `fallback_index` counts in it."""
         return self.started.selected_suffix
+
+    def failures_like(self, error: ModelErrorSummary) -> int:
+        """How many failures of the model in use spent the budget that `error` is of."""
+        return self.overloads if error.overloaded else self.failures - self.overloads
 
     def open_calls(self) -> list[CallState]:
         """The calls that started and have not ended, in the model's order."""
@@ -270,6 +295,14 @@ class EndedRun(Struct, frozen=True, gc=False):
     reason: str | None = None
     error: ModelErrorSummary | None = None
     final_text: str | None = None
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """The model a session stands at: a later run that selects the same begins with it."""
+
+    selection: RunSelection
+    model: ModelKey
+    variant: VariantName | None
 
 
 # --- approvals, children, usage, title ---------------------------------------------------------
@@ -390,6 +423,7 @@ class SessionState(Struct):
 
     run: OpenRun | None = None
     runs: dict[RunId, EndedRun] = {}
+    standing: Standing | None = None
     pending: dict[int, UserInput] = {}  # by seq, first in first out
     internal: dict[InternalRunId, InternalAgentStarted] = {}  # open ones
 
@@ -410,6 +444,8 @@ class SessionState(Struct):
     response_ids: dict[ClientId, ApprovalId] = {}  # answers given
     reverted_seq: int = 0  # of the last `session_reverted`
     voided_grants: set[GrantId] = set()
+    last_repair: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())  # kinds and counts as last told
+    isolated: dict[BlockPlace, str] = {}  # what no request may hold again, to the refusal's words
 
     journal: list[StoredEvent] = []  # visible events, without deltas
 
@@ -478,6 +514,8 @@ class SessionView(Protocol):
     @property
     def runs(self) -> Mapping[RunId, EndedRun]: ...
     @property
+    def standing(self) -> Standing | None: ...
+    @property
     def pending(self) -> Mapping[int, UserInput]: ...
     @property
     def internal(self) -> Mapping[InternalRunId, InternalAgentStarted]: ...
@@ -509,6 +547,10 @@ class SessionView(Protocol):
     def response_ids(self) -> Mapping[ClientId, ApprovalId]: ...
     @property
     def reverted_seq(self) -> int: ...
+    @property
+    def last_repair(self) -> tuple[tuple[str, ...], tuple[int, ...]]: ...
+    @property
+    def isolated(self) -> Mapping[BlockPlace, str]: ...
     @property
     def handle(self) -> Handle | None: ...
     @property

@@ -23,6 +23,7 @@ from ipc.events import (
     UserInputSubmitted,
     UserInputTransformed,
 )
+from ipc.fold.runs import stand
 from ipc.fold.state import (
     CheckpointEntry,
     InjectedEntry,
@@ -107,10 +108,12 @@ def _turn(state: SessionState, event: ModelTurnCommitted, at: StoredEvent) -> No
         state.usage.last_input_tokens = event.turn.usage.input_tokens
     run = state.run
     if run is not None:
-        run.attempt = run.last_error = None
+        run.attempt = run.setback = run.last_error = None
         run.turns += 1
         run.last_turn = entry
-        run.attempts = run.failures = run.lost = run.retry_ordinal = 0
+        run.attempts = run.asked = run.failures = run.overloads = run.lost = 0
+        run.fallbacks = run.retry_ordinal = 0
+        stand(state, run)
 
 
 @meaning(MessageInjected)

@@ -15,7 +15,11 @@ Stream = Literal["stdout", "stderr"]
 
 
 class RunStartParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Say something to a session; the same `client_run_id` with the same content runs once."""
+    """Say something to a session; the same `client_run_id` with the same content runs once.
+
+    A session whose model had to give way to a fallback stays with that as long as the same is
+    selected; `reset_fallback` begins with what is selected all the same.
+    """
 
     session_id: SessionId
     client_run_id: ClientId

@@ -17,6 +17,7 @@ TREE_VARIABLE: Final = "COOKIE_TREE"  # every tool process carries it: `<root>:<
 KILL_ROUNDS_MAX: Final = 50
 KILL_ROUND_PAUSE_S: Final = 0.02
 
+_TASKS: Final = "/proc/self/task"
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -49,12 +50,67 @@ def describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
+# The children of this process that somebody waits for. All others are orphans that came to it.
+_AWAITED: Final[set[int]] = set()
+_SUBREAPERS: Final[set[int]] = set()  # our pid, once orphans come to us; a fork's is another
+
+
+def await_child(pid: int) -> None:
+    """Say that somebody will reap `pid`, who was just started by this process."""
+    _AWAITED.add(pid)
+
+
+def reaped(pid: int) -> None:
+    """Say that `pid` was reaped, or is given up."""
+    _AWAITED.discard(pid)
+
+
+def reap_orphans() -> int:
+    """Reap the dead children of this process that nobody waits for; how many there were.
+
+    On the thread that starts children, so that one can't be taken for an orphan between its start
+    and `await_child`. A dead child that is awaited may hide orphans behind it until it is reaped.
+    """
+    count = 0
+    with contextlib.suppress(ChildProcessError):
+        while (seen := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if seen.si_pid in _AWAITED:
+                break
+            os.waitid(os.P_PID, seen.si_pid, os.WEXITED | os.WNOHANG)
+            count += 1
+    return count
+
+
+def has_strays() -> bool:
+    """Whether anything may live below this process that nobody waits for.
+
+    What a dead child left comes to its nearest subreaper, and so, if that is this process, is a
+    child of it. Reads a line for each of our threads, where a look at all of /proc reads one for
+    each process of the machine. True also when it can't be told.
+    """
+    if os.getpid() not in _SUBREAPERS:
+        return True
+    try:
+        mine = [int(pid) for task in os.listdir(_TASKS) for pid in _children(task)]  # noqa: PTH208
+    except (OSError, ValueError):  # no /proc, or a kernel without the list
+        return True
+    return not _AWAITED.issuperset(mine)
+
+
+def _children(task: str) -> list[bytes]:
+    with open(f"{_TASKS}/{task}/children", "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read().split()
+
+
 # --- what the kernel is told about this process
 
 
 def set_subreaper() -> bool:
     """Make orphans below this process its children; False where there is no such thing."""
-    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    done = _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if done:
+        _SUBREAPERS.add(os.getpid())
+    return done
 
 
 def set_dumpable(*, dumpable: bool) -> bool:

@@ -328,3 +328,73 @@ def test_no_descriptor_left_is_an_error_and_leaks_nothing() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert refused.value.errno in {errno.EMFILE, errno.EINVAL}
         assert open_descriptors() == used
+
+
+# --- orphans
+
+REAPER = """
+import os, subprocess, time
+from ipc.seams import proc
+
+proc.set_subreaper()
+
+def dead(pid):
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+mine = subprocess.Popen(["sh", "-c", "exit 3"])
+proc.await_child(mine.pid)
+dead(mine.pid)
+print(proc.reap_orphans(), mine.wait())
+proc.reaped(mine.pid)
+parent = subprocess.Popen(["sh", "-c", "(setsid sh -c 'exit 4' &) ; exit 5"])
+proc.await_child(parent.pid)
+print(parent.wait())
+proc.reaped(parent.pid)
+count = 0
+while not count:  # it comes to us when its own parent has gone
+    count += proc.reap_orphans()
+print(count, proc.reap_orphans())
+"""
+
+
+def test_orphans_are_reaped_and_the_status_of_who_is_awaited_is_left() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAPER],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(ipc.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.splitlines() == ["0 3", "5", "1 0"]
+
+
+STRAYS = """
+import os, subprocess
+from ipc.seams import proc
+
+print(proc.has_strays())  # nobody's orphans come here: who knows
+proc.set_subreaper()
+mine = subprocess.Popen(["sleep", "60"])
+print(proc.has_strays())
+proc.await_child(mine.pid)
+print(proc.has_strays())
+parent = subprocess.Popen(["sh", "-c", "setsid sleep 60 & echo"], stdout=subprocess.PIPE)
+proc.await_child(parent.pid)
+parent.wait()
+proc.reaped(parent.pid)
+print(proc.has_strays())
+proc.kill_tree(os.getpid())
+"""
+
+
+def test_what_a_dead_child_left_shows_without_a_look_at_all_processes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STRAYS],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(ipc.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.splitlines() == ["True", "True", "False", "True"]

@@ -31,6 +31,7 @@ from ipc.events import (
     RunCancelled,
     RunFailed,
     SessionPermissionOverlaySet,
+    SessionReverted,
     SessionTitleCommitted,
     TitleChange,
     ToolCallLinked,
@@ -50,17 +51,24 @@ from ipc.fold import (
     OpenRun,
     Rollup,
     SessionState,
+    Setback,
+    Standing,
     TurnEntry,
     UserEntry,
     fold,
 )
+from ipc.instants import milliseconds
 from ipc.rules import Action, Effect, Rule
 from tests.fakes.logs import (
     AGENT,
     ANY,
     BINDING,
+    BROKEN_OFF,
+    BUSY,
     OTHER_MODEL,
     REVISIONS,
+    SECOND,
+    SELECTION,
     Log,
     call,
     text,
@@ -253,6 +261,137 @@ def test_a_fallback_moves_the_run_to_the_next_model_with_a_fresh_budget() -> Non
 
     assert (run.fallback_index, run.failures, run.attempts) == (1, 0, 1)
     assert run.last_error == error
+
+
+def test_failures_are_counted_by_the_budget_that_they_spend() -> None:
+    log = open_log()
+    log.failed("a1", BUSY, 1)
+    log.failed("a2", BROKEN_OFF, 1)
+    log.failed("a3", BUSY, 1)
+    run = open_run(log)
+
+    assert (run.attempts, run.failures, run.overloads) == (3, 3, 2)
+    assert (run.failures_like(BUSY), run.failures_like(BROKEN_OFF)) == (2, 1)
+    assert run.last_error == BUSY
+
+    log.attempt("a4")
+    log.turn(text("ok"), attempt="a4")
+    run = open_run(log)
+    assert (run.failures, run.overloads, run.fallbacks, run.last_error) == (0, 0, 0, None)
+
+
+def test_a_setback_stands_until_the_next_attempt_begins() -> None:
+    log = open_log()
+    seq = log.failed("a1", BUSY, 7000)
+    setback = open_run(log).setback
+    assert setback == Setback(
+        error=BUSY, failed_ms=milliseconds(log.events[-1].timestamp), retry_in_ms=7000
+    )
+    log.add(WorkerRecovered(cause="SIGKILL", resumed_run_id="run"))  # type: ignore[arg-type]
+    assert open_run(log).setback == setback  # it is waited for by whoever comes next
+    log.attempt("a2")
+    assert open_run(log).setback is None
+    assert seq < log.seq
+
+
+def test_an_attempt_that_was_lost_or_ended_with_its_run_is_no_setback() -> None:
+    log = open_log()
+    log.attempt("a1")
+    log.add(WorkerRecovered(cause="SIGKILL", resumed_run_id="run"))  # type: ignore[arg-type]
+    log.abandoned("a1", BUSY, 5)
+    assert (open_run(log).setback, open_run(log).failures) == (None, 0)
+    log.attempt("a2")
+    log.abandoned("a2")
+    assert (open_run(log).setback, open_run(log).failures) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "rest_ms"),
+    [(1000, 500), (1001, 499), (1500, 0), (9999, 0), (900, 500), (0, 500)],
+)
+def test_what_is_left_of_a_pause_is_between_nothing_and_all_of_it(
+    now_ms: int, rest_ms: int
+) -> None:
+    assert Setback(BUSY, 1000, 500).rest_ms(now_ms) == rest_ms
+    assert Setback(BUSY, 1000, None).rest_ms(now_ms) == 0
+
+
+# --- where a session stands in its chain
+
+
+def fell(log: Log, *, index: int = 1) -> None:
+    log.add(
+        ModelFallback(
+            from_=BINDING.resolved(),
+            to=OTHER_MODEL,
+            from_fallback_index=0,
+            to_fallback_index=index,
+            attempts_on_from=1,
+            error=BUSY,
+        )
+    )
+
+
+def answers(log: Log, attempt: str, index: int) -> None:
+    log.attempt(attempt, fallback_index=index)
+    log.turn(text("ok"), attempt=attempt)
+
+
+def stands_at(log: Log) -> str | None:
+    standing = fold(log.events).standing
+    return None if standing is None else standing.model
+
+
+def test_a_session_stands_at_its_fallback_once_that_has_answered() -> None:
+    log = Log()
+    log.created()
+    log.user("hi")
+    assert stands_at(log) is None
+    log.run_started("run 1", BINDING, SECOND)
+    assert fold(log.events).standing == Standing(SELECTION, BINDING.model, None)
+    log.failed("a1", BUSY)
+    fell(log)
+    log.attempt("b1", fallback_index=1)
+    assert stands_at(log) == BINDING.model
+    log.turn(text("ok"), attempt="b1")
+    assert stands_at(log) == SECOND.model
+    log.run_ended()
+    assert stands_at(log) == SECOND.model
+    log.run_started("run 2", SECOND)
+    answers(log, "b2", 0)
+    assert stands_at(log) == SECOND.model
+    log.run_ended()
+    log.run_started("run 3", BINDING, SECOND)  # somebody wants it so
+    assert stands_at(log) == BINDING.model
+
+
+def test_a_fallback_that_has_not_answered_is_forgotten_with_its_run() -> None:
+    log = Log()
+    log.created()
+    log.run_started("run", BINDING, SECOND)
+    log.failed("a1", BUSY)
+    fell(log)
+    log.failed("b1", BUSY, fallback_index=1)
+    log.run_ended(RunFailed(error="busy"))
+    assert stands_at(log) == BINDING.model
+
+
+def test_a_revert_takes_the_position_back_with_the_turn_that_made_it() -> None:
+    log = Log()
+    log.created()
+    log.run_started("run", BINDING, SECOND)
+    begun = log.seq
+    fell(log)
+    answers(log, "b1", 1)
+    log.run_ended()
+    log.add(SessionReverted(through_seq=begun))
+    assert stands_at(log) == BINDING.model
+
+
+def test_a_place_outside_the_chain_moves_nothing() -> None:
+    log = open_log()
+    answers(log, "a1", 7)
+    assert stands_at(log) == BINDING.model
 
 
 def test_a_run_waits_between_a_pause_and_its_resumption() -> None:

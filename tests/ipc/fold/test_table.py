@@ -22,6 +22,8 @@ WORLD_FACTS = {
     "delegation_of",
     "delegations",
     "gap_seq",
+    "isolated",
+    "last_repair",
     "last_timestamp",
     "response_ids",
     "reverted_seq",
