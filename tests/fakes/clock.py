@@ -1,6 +1,7 @@
 """A clock that a test moves: `sleep` takes no time and says how long it was asked to."""
 
 import asyncio
+from datetime import datetime, timedelta
 
 from ipc.seams.clock import Clock
 
@@ -10,7 +11,7 @@ class FakeClock(Clock):
 
     def __init__(self, start: str = "2026-01-02T03:04:05") -> None:
         super().__init__()
-        self._start = start
+        self._start = datetime.fromisoformat(start)
         self._elapsed = 0.0
         self.naps: list[float] = []
 
@@ -21,10 +22,8 @@ class FakeClock(Clock):
         return 1000.0 + self._elapsed
 
     def now(self) -> str:
-        minute, second = self._start.rsplit(":", 1)
-        whole, milliseconds = divmod(int(second) * 1000 + round(self._elapsed * 1000), 1000)
-        assert whole < 60, "this clock does not carry over minutes"
-        return f"{minute}:{whole:02d}.{milliseconds:03d}Z"
+        when = self._start + timedelta(milliseconds=round(self._elapsed * 1000))
+        return f"{when.isoformat(timespec='milliseconds')}Z"
 
     async def sleep(self, seconds: float) -> None:
         self.naps.append(seconds)

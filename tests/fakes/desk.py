@@ -32,7 +32,7 @@ from ipc.events import (
 )
 from ipc.fold import SessionState, SessionView, apply
 from ipc.ids import CallId
-from ipc.plan import Plan, RunLimits
+from ipc.plan import ModelRetry, Plan, RunLimits
 from ipc.rules import Action, PermissionMode, Rule
 from ipc.seams.clock import REAL, Clock
 from tests.fakes.logs import AGENT, ANY, BINDING, REVISIONS, SELECTION, Log
@@ -47,6 +47,8 @@ SETTING: Final = frozenset(
     {"session_created", "session_title_committed", "run_started", "model_request_prepared"}
 )
 WORKSPACE: Final = "/w"
+INSTANT: Final = "2026-01-02T03:04:05.000Z"
+ONCE: Final = ModelRetry(standard_retries=0, overload_retries=0)
 
 
 def allowing(*actions: Action, effect: Any = "allow") -> AgentSnapshot:
@@ -59,11 +61,15 @@ ALLOWED: Final = allowing("read", "bash", "write")
 
 
 class MemoryDesk:
-    """A real fold behind the desk's words. `before` is called ahead of each append and delta."""
+    """A real fold behind the desk's words. `before` is called ahead of each append and delta.
 
-    def __init__(self, events: Sequence[StoredEvent] = ()) -> None:
+    Without a clock all happens in one instant.
+    """
+
+    def __init__(self, events: Sequence[StoredEvent] = (), clock: Clock | None = None) -> None:
         self.events: list[StoredEvent] = []
         self.before: Append | None = None
+        self._clock = clock
         self._state = SessionState()
         for event in events:
             self.take(event)
@@ -77,7 +83,11 @@ class MemoryDesk:
         return [event.payload for event in self.events]
 
     def open(
-        self, words: str = "go on", agent: AgentSnapshot = ALLOWED, binding: Any = BINDING
+        self,
+        words: str = "go on",
+        agent: AgentSnapshot = ALLOWED,
+        binding: FrozenModelBinding = BINDING,
+        fallbacks: Sequence[FrozenModelBinding] = (),
     ) -> "MemoryDesk":
         """A session that was just told something."""
         log = Log()
@@ -90,7 +100,7 @@ class MemoryDesk:
                 input_through_seq=2,
                 selection=SELECTION,
                 agent=agent,
-                selected_suffix=(binding,),
+                selected_suffix=(binding, *fallbacks),
                 revisions=REVISIONS,
             )
         )
@@ -107,7 +117,7 @@ class MemoryDesk:
                     session_id="session",  # type: ignore[arg-type]
                     run_id=run,
                     seq=self._state.seq + 1,
-                    timestamp="2026-01-02T03:04:05.000Z",
+                    timestamp=INSTANT if self._clock is None else self._clock.now(),
                     payload=payload,
                 )
             )
@@ -230,8 +240,9 @@ PRICED: Final = msgspec.structs.replace(
 )
 
 
-def plan(mode: PermissionMode = "ask", **limits: Any) -> Plan:
+def plan(mode: PermissionMode = "ask", retry: ModelRetry = ONCE, **limits: Any) -> Plan:
     return Plan(
+        model_retry=retry,
         revisions=REVISIONS,
         agents=(ALLOWED,),
         models=(BINDING,),
@@ -245,8 +256,10 @@ def kit(
     stage: Stage | None = None,
     mode: PermissionMode = "ask",
     clock: Clock = REAL,
+    retry: ModelRetry = ONCE,
     **limits: Any,
 ) -> Kit:
+    """What runs are made from. Each model is asked once, unless `retry` says otherwise."""
     there = stage or Stage()
 
     def provide(_binding: FrozenModelBinding) -> Provider:
@@ -256,12 +269,13 @@ def kit(
         return StageRoom(there, desk, call_id)
 
     return Kit(
-        plan=plan(mode, **limits),
+        plan=plan(mode, retry, **limits),
         workspace=WORKSPACE,
         clock=clock,
         tools=TOOLS,
         provider=provide,
         room=room,
+        jitter=lambda: 0.5,
     )
 
 

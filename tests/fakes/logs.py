@@ -24,6 +24,7 @@ from ipc.events import (
     FinalDecision,
     FrozenModelBinding,
     ModelAttemptStarted,
+    ModelErrorSummary,
     ModelRequestPrepared,
     ModelSelection,
     ModelTurn,
@@ -58,11 +59,35 @@ BINDING = FrozenModelBinding(
     adaptor="scripted",
     wire_model="one",
 )
-OTHER_MODEL = ResolvedModel(
+SECOND = FrozenModelBinding(
     model="fake/two",  # type: ignore[arg-type]
     provider_id="fake",  # type: ignore[arg-type]
     adaptor="scripted",
     wire_model="two",
+)
+OTHER_MODEL = SECOND.resolved()
+THIRD = FrozenModelBinding(
+    model="fake/three",  # type: ignore[arg-type]
+    provider_id="fake",  # type: ignore[arg-type]
+    adaptor="scripted",
+    wire_model="three",
+)
+BUSY = ModelErrorSummary(
+    kind="overload",
+    stage="response_headers",
+    message="busy",
+    retryable=True,
+    http_status=529,
+)
+BROKEN_OFF = ModelErrorSummary(
+    kind="unexpected_eof", stage="stream_finalize", message="it broke off", retryable=True
+)
+REFUSED_KEY = ModelErrorSummary(
+    kind="auth",
+    stage="response_headers",
+    message="no such key",
+    retryable=False,
+    http_status=401,
 )
 SELECTION = RunSelection(agent=ANY, model=ModelSelection(model=BINDING.model))
 AGENT = AgentSnapshot(
@@ -136,7 +161,7 @@ class Log:
     def admitted(self, words: str) -> int:
         return self.add(UserInputAdmitted(input=user_text(words)))
 
-    def run_started(self, run: str) -> int:
+    def run_started(self, run: str, *models: FrozenModelBinding) -> int:
         self.run = run
         return self.add(
             RunStarted(
@@ -144,7 +169,7 @@ class Log:
                 input_through_seq=self.seq,
                 selection=SELECTION,
                 agent=AGENT,
-                selected_suffix=(BINDING,),
+                selected_suffix=models or (BINDING,),
                 revisions=REVISIONS,
             )
         )
@@ -154,12 +179,12 @@ class Log:
         self.run = None
         return seq
 
-    def attempt(self, attempt: str, *, prepared: bool = True) -> int:
+    def attempt(self, attempt: str, *, prepared: bool = True, fallback_index: int = 0) -> int:
         seq = self.add(
             ModelAttemptStarted(
                 attempt_id=attempt,  # type: ignore[arg-type]
                 attempt_ordinal=1,
-                fallback_index=0,
+                fallback_index=fallback_index,
                 retry_ordinal=0,
                 prompt_fingerprint=ANY,
                 resolved_model=BINDING.resolved(),
@@ -177,8 +202,30 @@ class Log:
     def delta(self, attempt: str, words: str) -> int:
         return self.add(TextDelta(attempt_id=attempt, text=words))  # type: ignore[arg-type]
 
-    def abandoned(self, attempt: str) -> int:
-        return self.add(AttemptAbandoned(attempt_id=attempt))  # type: ignore[arg-type]
+    def abandoned(
+        self,
+        attempt: str,
+        error: ModelErrorSummary | None = None,
+        retry_in_ms: int | None = None,
+    ) -> int:
+        return self.add(
+            AttemptAbandoned(
+                attempt_id=attempt,  # type: ignore[arg-type]
+                error=error,
+                retry_in_ms=retry_in_ms,
+            )
+        )
+
+    def failed(
+        self,
+        attempt: str,
+        error: ModelErrorSummary,
+        retry_in_ms: int | None = None,
+        fallback_index: int = 0,
+    ) -> int:
+        """An attempt from its beginning to its end."""
+        self.attempt(attempt, fallback_index=fallback_index)
+        return self.abandoned(attempt, error, retry_in_ms)
 
     def turn(
         self,
@@ -187,6 +234,7 @@ class Log:
         finish: FinishReason | None = None,
         usage: Usage = NOTHING_SPENT,
         model: ResolvedModel | None = None,
+        stop_reason: str | None = None,
     ) -> int:
         self.turns += 1
         for index, block in enumerate(content):
@@ -207,6 +255,7 @@ class Log:
                     content=content,
                     finish_reason=finish or ("tool_calls" if calls else "stop"),
                     usage=usage,
+                    provider_metadata={"stop_reason": stop_reason} if stop_reason else {},
                 ),
             )
         )

@@ -13,7 +13,7 @@ from ipc.disk.log import read_log
 from ipc.events import ModelAttemptStarted, StoredEvent
 from tests.fakes.desk import MemoryDesk, kit
 from workers.providers.scripted import Scripted
-from workers.run.turn import prepare
+from workers.run.request import prepare
 from workers.tools import TOOLS
 
 
@@ -26,7 +26,7 @@ def requests(events: list[StoredEvent]) -> list[bytes]:
         if isinstance(event.payload, ModelAttemptStarted):
             run = desk.state.run
             assert run is not None
-            request = prepare(desk, mine, run, run.models[run.fallback_index])
+            request = prepare(desk, mine, run, run.models[run.fallback_index]).request
             plain = msgspec.structs.replace(request, session_id="", attempt=0)  # type: ignore[arg-type]
             made.append(msgspec.json.encode(plain))
         desk.take(event)

@@ -3,8 +3,8 @@
 It takes its Birth on fd 3, says Hello and Ready, and obeys Calls. Its manner is one of: `good`;
 `early` (dies at its birth); `forged` (says Hello with a wrong nonce, then hangs); `mute` (says
 nothing); `deaf` (ignores Drain and the end of its life). Methods: `echo`, `fault`, `ignore`, `emit`
-(params: how many events), `facts` (what it was born with), `publish`, `stderr` (writes params
-there), `exit` (with the status in params), `abort`, `block` (its loop, for ever), `spawn` (a
+(params: how many events), `facts` (its birth and what it heard), `publish`, `stderr` (writes
+params there), `exit` (with the status in params), `abort`, `block` (its loop, for ever), `spawn` (a
 `sleep` that carries the tree's mark; replies its pid), `bye` (leaves in order).
 """
 
@@ -29,6 +29,7 @@ from ipc.orders import (
     ClientGone,
     Down,
     Drain,
+    Grant,
     Hello,
     Mark,
     Ping,
@@ -49,6 +50,7 @@ class TinyWorker:
         self.manner, self.birth, self.fds = manner, birth, fds
         self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.plan = ""
+        self.heard: list[str] = []  # grants and plans in their order
         self.gone_clients: list[int] = []
         self.seq = 0
         nonce = "0" * 32 if manner == "forged" else birth.nonce
@@ -78,6 +80,9 @@ class TinyWorker:
                 self.spoke.offer(Pong(n))
             case Plan():
                 self.plan = bodies[0].decode()
+                self.heard.append("plan")
+            case Grant(ref=ref):
+                self.heard.append(f"{ref.provider_id}.{ref.field}={bodies[0].decode()}")
             case ClientGone(conn):
                 self.gone_clients.append(conn)
             case Drain() if self.manner != "deaf":
@@ -120,6 +125,7 @@ class TinyWorker:
                 facts = {
                     "birth": self.birth,
                     "plan": self.plan,
+                    "heard": self.heard,
                     "clients": self.gone_clients,
                     "lock": os.fstat(self.fds[0]).st_ino,
                     "inheritable": [os.get_inheritable(fd) for fd in self.fds],

@@ -11,9 +11,16 @@ if TYPE_CHECKING:
 
 # Each module has `make(binding, outside) -> Provider`. A new family is one row here.
 ADAPTORS: Final[dict[str, str]] = {
+    "anthropic": "workers.providers.anthropic",
+    "anthropic-compatible": "workers.providers.anthropic",
+    "openai-chat": "workers.providers.chat",
+    "openai-compatible": "workers.providers.chat",
+    "openai-responses": "workers.providers.responses",
+    "google-gemini": "workers.providers.google",
     "rehearsal": "workers.providers.rehearsal",
     "scripted": "workers.providers.scripted",
 }
+LOCAL: Final = frozenset({"rehearsal", "scripted"})  # those that speak to no server
 
 
 class UnknownAdaptor(Fault):

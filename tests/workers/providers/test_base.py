@@ -8,7 +8,7 @@ from ipc.content import TextBlock, ThinkingBlock, ToolCallBlock, TurnBlock, Usag
 from ipc.events import FrozenModelBinding
 from ipc.ids import ModelKey, ProviderId
 from tests.fakes.conversation import parts_of, request, user
-from workers.providers import ADAPTORS, UnknownAdaptor, make
+from workers.providers import ADAPTORS, UnknownAdaptor, http, make
 from workers.providers.base import (
     PASSING,
     Assembler,
@@ -192,15 +192,20 @@ def binding(adaptor: str, **setup: object) -> FrozenModelBinding:
         provider_id=ProviderId("p"),
         adaptor=adaptor,
         wire_model="m",
+        endpoint="http://127.0.0.1:9",  # where nobody answers
         setup=setup,
     )
 
 
 @pytest.mark.parametrize("adaptor", sorted(ADAPTORS))
 async def test_every_adaptor_of_the_table_can_be_made_and_keeps_the_contract(adaptor: str) -> None:
-    provider = make(binding(adaptor), Outside())
-
-    assert await parts_of(provider, request(user("hi")))
+    outside = Outside()
+    provider = make(binding(adaptor), outside)
+    try:
+        assert await parts_of(provider, request(user("hi")))
+    finally:
+        if outside.client is not None:
+            await http.close(outside)
 
 
 def test_an_adaptor_nobody_knows_is_named() -> None:
