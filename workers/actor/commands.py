@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ipc.events import (
     AgentMdLoaded,
     AgentMdSkipped,
     AgentSnapshot,
+    FallbackEntry,
     FrozenModelBinding,
     RootOrigin,
     RunCancelled,
@@ -21,7 +22,7 @@ from ipc.events import (
     UserInputSubmitted,
 )
 from ipc.faults import Fault, clean
-from ipc.fold import SessionView, UserEntry
+from ipc.fold import SessionView, Standing, UserEntry
 from ipc.ids import BASE_VARIANT, RunId, VariantName, new_handle, new_run_id
 from ipc.methods.records import SessionMeta
 from ipc.methods.runs import (
@@ -146,6 +147,9 @@ async def start(actor: SessionActor, params: RunStartParams) -> RunStartResult:
     snapshot = plan.agent(params.selection.agent)
     if snapshot is None:
         raise NoSuchSelection(agent=params.selection.agent)
+    standing = None if params.reset_fallback else actor.state.standing
+    suffix = _standing_suffix(_suffix(plan, params.selection), params.selection, standing)
+    snapshot = _begun_at(snapshot, suffix[0])
     run_id = new_run_id()
     before = _instructions(actor, plan, snapshot, params.selection)
     started = RunStarted(
@@ -153,7 +157,7 @@ async def start(actor: SessionActor, params: RunStartParams) -> RunStartResult:
         input_through_seq=actor.log.next_seq + (actor.newborn is not None) + len(before),
         selection=params.selection,
         agent=snapshot,
-        selected_suffix=_suffix(plan, params.selection),
+        selected_suffix=suffix,
         revisions=plan.revisions,
     )
     await actor.begin(run_id, before, UserInputSubmitted(input=params.input), started)
@@ -255,9 +259,49 @@ def _suffix(plan: Plan, selection: RunSelection) -> tuple[FrozenModelBinding, ..
     agent = plan.agent(selection.agent)
     chain = () if agent is None else agent.fallback_chain
     models = [entry.model for entry in chain]
-    behind = chain[models.index(chosen.model) + 1 :] if chosen.model in models else ()
-    rest = (plan.model(entry.model, _unbased(entry.variant)) for entry in behind)
-    return (binding, *(one for one in rest if one is not None))
+    if chosen.model not in models:
+        return (binding,)
+    first = models.index(chosen.model)
+    rest = (_linked(plan, entry) for entry in chain[first + 1 :])
+    return (_cached(binding, chain[first]), *(one for one in rest if one is not None))
+
+
+def _linked(plan: Plan, entry: FallbackEntry) -> FrozenModelBinding | None:
+    """The model of one link of an agent's chain, unless it can't be called."""
+    binding = plan.model(entry.model, _unbased(entry.variant))
+    return None if binding is None else _cached(binding, entry)
+
+
+def _cached(binding: FrozenModelBinding, entry: FallbackEntry) -> FrozenModelBinding:
+    """The binding with what the link has to say of caching, which replaces all else (1.14)."""
+    return binding if entry.cache is None else structs.replace(binding, cache=entry.cache)
+
+
+def _standing_suffix(
+    suffix: tuple[FrozenModelBinding, ...], selection: RunSelection, standing: Standing | None
+) -> tuple[FrozenModelBinding, ...]:
+    """The suffix from where the session stands in it: a fallback that has answered stays.
+
+    Not when something else is selected than what it stood in for, or it can't be called any more.
+    """
+    if standing is None or standing.selection != selection:
+        return suffix
+    where = [(one.model, one.variant) for one in suffix]
+    at = (standing.model, standing.variant)
+    return suffix[where.index(at) :] if at in where else suffix
+
+
+def _begun_at(agent: AgentSnapshot, first: FrozenModelBinding) -> AgentSnapshot:
+    """The snapshot that says where in its chain the suffix begins."""
+    chain = [(entry.model, _unbased(entry.variant)) for entry in agent.fallback_chain]
+    models = [model for model, _ in chain]
+    exactly = (first.model, first.variant)
+    start = chain.index(exactly) if exactly in chain else 0
+    if exactly not in chain and first.model in models:  # another variant was asked for
+        start = models.index(first.model)
+    if start == agent.selected_suffix_start:
+        return agent
+    return structs.replace(agent, selected_suffix_start=start)
 
 
 def _unbased(variant: VariantName | None) -> VariantName | None:

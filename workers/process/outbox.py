@@ -71,6 +71,8 @@ class LinkOutbox:
         """Until cancelled: send what waits. The only task that emits."""
         while True:
             await self._news.wait()
+            # Who appended goes on first: it may start a tool or a request, and then waits.
+            await asyncio.sleep(0)
             self._news.clear()
             marks, bodies = self._marks, self._bodies
             self._marks, self._bodies, self._bytes = [], [], 0

@@ -7,6 +7,7 @@ import select
 import socket
 import sys
 import traceback
+from importlib import import_module
 from typing import Final
 
 import uvloop
@@ -15,6 +16,7 @@ from ipc.faults import Fault
 from ipc.life import NoBirth, recv_birth
 from ipc.orders import Birth
 from workers.process.worker import Worker
+from workers.providers import ADAPTORS, LOCAL
 
 EXIT_OK: Final = 0
 EXIT_USAGE: Final = 2
@@ -23,9 +25,11 @@ EXIT_BROKEN: Final = 70  # EX_SOFTWARE of sysexits.h: the worker stopped itself,
 
 def main() -> None:
     """Be one worker; never returns."""
-    life = socket.socket(fileno=_life_fd(sys.argv[1:]))
+    life_fd, adaptors = _flags(sys.argv[1:])
+    life = socket.socket(fileno=life_fd)
     os.set_inheritable(life.fileno(), False)
     faulthandler.enable()
+    _preload(adaptors)
     # Turned off in `__main__`: what the imports made stays, so no collection need look at it.
     gc.freeze()
     gc.enable()
@@ -41,17 +45,28 @@ def main() -> None:
     os._exit(code)  # no atexit of anybody may hold up an end that is already recorded
 
 
-def _life_fd(flags: list[str]) -> int:
-    """The one thing that the flags leave open: all others have one value yet.
+def _flags(flags: list[str]) -> tuple[int, list[str]]:
+    """What the flags leave open: the life socket, and the adaptors that will likely be needed.
 
     Read by hand, since argparse would hold up every start by seven milliseconds.
     """
     named = dict(flag.partition("=")[::2] for flag in flags)
-    number = named.pop("--life-fd", "")
+    number, adaptors = named.pop("--life-fd", ""), named.pop("--preload", "")
     if named != {"--solo": "", "--on-eof": "end"} or not number.isdecimal():
-        sys.stderr.write("usage: python -m workers --solo --on-eof=end --life-fd=N\n")
+        usage = "python -m workers --solo --on-eof=end --life-fd=N [--preload=ADAPTOR,...]"
+        sys.stderr.write(f"usage: {usage}\n")
         sys.exit(EXIT_USAGE)
-    return int(number)
+    return int(number), adaptors.split(",") if adaptors else []
+
+
+def _preload(adaptors: list[str]) -> None:
+    """Import what a request will need, and what keeping its key to ourselves does (`_settle`)."""
+    modules = {ADAPTORS[name] for name in adaptors if name in ADAPTORS and name not in LOCAL}
+    for module in [*sorted(modules), *(["workers.providers.http", "ctypes"] if modules else [])]:
+        try:
+            import_module(module)
+        except Exception:  # noqa: BLE001 - whoever needs it fails by it; told here, as it happened
+            traceback.print_exc(file=sys.stderr)
 
 
 def _live(life: socket.socket) -> None:

@@ -9,19 +9,20 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from ipc import BUILD
+from ipc.content import MediaBlock
 from ipc.disk.log import read_log
 from ipc.events import FrozenModelBinding
 from ipc.faults import Fault, FaultBody
 from ipc.fold import SessionState, apply
 from ipc.frames import BadFrame
-from ipc.ids import CallId, RunId
+from ipc.ids import CallId, Digest, RunId, SecretRef
 from ipc.lane import LinkGone, PeerStalled
 from ipc.link import Spoke
 from ipc.orders import (
@@ -31,6 +32,7 @@ from ipc.orders import (
     ClientGone,
     Down,
     Drain,
+    Grant,
     Hello,
     Ping,
     Plan,
@@ -42,7 +44,7 @@ from ipc.orders import (
     TreeSummary,
     Up,
 )
-from ipc.plan import decode_plan
+from ipc.plan import Http, decode_plan
 from ipc.seams import proc
 from ipc.seams.clock import REAL as CLOCK
 from workers.actor.commands import COMMANDS
@@ -54,13 +56,14 @@ from workers.providers import make
 from workers.providers.base import Outside, Provider
 from workers.run.desk import Desk, Kit
 from workers.run.room import CallRoom
-from workers.store.artifacts import Artifacts
+from workers.store.artifacts import ArtifactCorrupt, ArtifactMissing, Artifacts
 from workers.store.file import LogFile
 from workers.store.log import LogWriter, WriterThread
 from workers.store.publish import publish
 from workers.store.summary import skipped_of, summarise, write_summary
 from workers.store.tree import OwnedTree
 from workers.tools import TOOLS
+from workers.tools.base import off_loop
 
 RUN_END_S: Final = 2.5  # what runs has this long to end when the worker does
 LAST_RESORT_S: Final = 3.5  # an orphan that is still here then leaves without its last steps
@@ -68,6 +71,10 @@ ORPHAN_S: Final = 4.5  # the kernel ends it, should even that not work (5 s, pro
 SETTLE_S: Final = 0.25  # from Ready to what the kernel is told at the latest
 CALLS_MAX: Final = 256  # being answered at once; the supervisor's own limit is 64 a connection
 REASON_ORPHANED: Final = "the process that asked for it is gone"
+REAP_S: Final = 5.0  # between two looks for orphans while nothing happens
+REFUSED_MAX: Final = 8  # refused frames that are told of
+CLIENT_END_S: Final = 0.5  # what connections to providers have to be closed
+MEDIA_BYTES_MAX: Final = 32 << 20  # of one artifact in a request; no provider takes as much
 LEFT: Final = 71  # EX_OSERR of sysexits.h: the exit code of one that was held up
 REASON_DRAINED: Final = "drained"
 UNKNOWN_DEATH: Final = "the worker of this session died"
@@ -95,6 +102,16 @@ class CannotOpen(Fault):
         super().__init__(reason=error.strerror or str(error), path=path, errno=error.errno or 0)
 
 
+class EndedLate(Fault):
+    """What ran, or the disk, held up the end of the worker; the log may lack its last lines."""
+
+    code = "ended_late"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
+        self.args = (reason,)
+
+
 class Worker:
     """Everything one tree needs, from its birth to the last line of its log."""
 
@@ -110,6 +127,11 @@ class Worker:
         self._resume: RunId | None = None
         self._settled = False
         self._run_end_s = RUN_END_S
+        self._late = ""  # what held up the end
+        self._refused = 0
+        self._secrets: dict[SecretRef, str] = {}  # in memory, and nowhere else
+        self._outsides: list[Outside] = []  # one, unless a later plan goes another way out
+        self._artifacts = Artifacts(self._tree)
         self._summarised = 0  # the seq that the metadata on disk tells of
         self._running = False
 
@@ -124,7 +146,9 @@ class Worker:
         threading.Thread(target=_last_resort, args=(self._life,), daemon=True).start()
         recovery = self._read()
         self._thread = WriterThread()
-        self._spoke = Spoke(self._birth.link_path, self._hello(), self._on_order)
+        self._spoke = Spoke(
+            self._birth.link_path, self._hello(), self._on_order, on_refused=self._on_refused
+        )
         self._pulse = Pulse(self._state.view(), self._tell_status)
         self._outbox = LinkOutbox(self._spoke, self._applied)
         self._actor = SessionActor(self._birth.root_id, self._birth.cwd, self._state, self._outbox)
@@ -143,6 +167,9 @@ class Worker:
         except BaseException:
             proc.kill_tree(os.getpid())  # blocks, and there is nothing left that it could hold up
             raise
+        if self._late:  # no Bye: this was no end in order, and whoever reads the log should know
+            self._spoke.close()
+            raise EndedLate(self._late)
         await self._spoke.farewell(reason)
         self._spoke.close()
         return reason
@@ -236,6 +263,12 @@ class Worker:
             self._settled = True
             proc.set_subreaper()
             proc.set_dumpable(dumpable=False)
+            self._reap()
+
+    def _reap(self) -> None:
+        """Reap what came to us, also while nothing happens: a zombie holds a number for ever."""
+        proc.reap_orphans()
+        self._loop.call_later(REAP_S, self._reap)
 
     def _summary(self) -> TreeSummary | None:
         if self._state.created is None:
@@ -253,6 +286,8 @@ class Worker:
     def _applied(self) -> None:
         """Something was delivered: tell how the tree is now, and keep the caches of its end."""
         self._pulse.touch()
+        if self._settled:
+            proc.reap_orphans()
         running = self._state.run is not None
         if self._running and not running and self._tasks is not None and not self._end.done():
             self._tasks.create_task(self._summarise(), name="summary")
@@ -276,6 +311,9 @@ class Worker:
         match order:
             case Plan():
                 self._on_plan(bodies[0])
+            case Grant(ref=ref):
+                self._settle()  # before it is in our memory, nobody may look into that any more
+                self._secrets[ref] = bodies[0].decode()
             case Call():
                 self._on_call(order, bodies[0] if bodies else b"{}")
             case Cancel(id=call_id):
@@ -295,9 +333,9 @@ class Worker:
         plan = decode_plan(text)
         mark = proc.tree_mark(self._birth.root_id, self._birth.nonce)
         env = {**plan.env, proc.TREE_VARIABLE: mark}
-        artifacts = Artifacts(self._tree)
         providers: dict[bytes, Provider] = {}
-        outside = Outside(clock=CLOCK, http=plan.http, environ=plan.env)
+        outside = self._outside(plan.http, plan.env)
+        self._spoke.patience_s = plan.link_patience_ms / 1000
 
         def provider(binding: FrozenModelBinding) -> Provider:
             # One for each binding: an adaptor may keep a connection, or a script it has read.
@@ -315,7 +353,7 @@ class Worker:
                 workspace=self._birth.cwd,
                 env=env,
                 limits=plan.tool_output,
-                artifacts=artifacts,
+                artifacts=self._artifacts,
                 clock=CLOCK,
             )
 
@@ -328,6 +366,35 @@ class Worker:
             room=room,
         )
         self._go_on()
+
+    def _outside(self, http: Http, environ: Mapping[str, str]) -> Outside:
+        """What adaptors may touch; one, and so one pool, as long as the way out is the same."""
+        for known in self._outsides:
+            if (known.http, known.environ) == (http, environ):
+                return known
+        made = Outside(
+            clock=CLOCK, http=http, environ=environ, secret=self._secrets.get, media=self._media
+        )
+        self._outsides.append(made)
+        return made
+
+    async def _media(self, block: MediaBlock) -> bytes | None:
+        """The bytes of an artifact of this tree; None: too many, gone, or not what they were."""
+        if block.byte_length > MEDIA_BYTES_MAX:
+            return None
+        try:
+            return await off_loop(lambda: self._whole(block.digest))
+        except (ArtifactMissing, ArtifactCorrupt):
+            return None
+
+    def _whole(self, digest: Digest) -> bytes | None:
+        with self._artifacts.open(digest) as found:
+            return None if found.size > MEDIA_BYTES_MAX else b"".join(found.chunks())
+
+    def _on_refused(self, reason: str, _peer: str) -> None:
+        self._refused += 1
+        if self._refused <= REFUSED_MAX:
+            sys.stderr.write(f"cookie: a frame of the supervisor was refused: {reason}\n")
 
     def _on_call(self, call: Call, params: bytes) -> None:
         assert self._tasks is not None
@@ -392,15 +459,30 @@ class Worker:
             async with asyncio.timeout(self._run_end_s):
                 await self._actor.end(reason)
         except TimeoutError:
-            sys.stderr.write("cookie: the run did not end in time\n")
+            self._late = "the run did not end in time"
         proc.kill_tree(os.getpid())
+        await self._close_connections()
         self._pulse.stop()
         await self._outbox.flush()
         await self._summarise()
         try:
             await self._thread.close()
         except TimeoutError:
-            sys.stderr.write("cookie: the disk did not take the end of the log in time\n")
+            self._late = "the disk did not take the end of the log in time"
+
+    async def _close_connections(self) -> None:
+        """Let go of the providers in order, so far as they let us."""
+        used = [outside for outside in self._outsides if outside.client is not None]
+        if not used:
+            return  # and so nothing that speaks HTTP was ever imported
+        from workers.providers import http  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(CLIENT_END_S):
+                for outside in used:
+                    await http.close(outside)
+        except TimeoutError:
+            sys.stderr.write("cookie: connections to a provider did not close in time\n")
 
 
 def _last_resort(life: socket.socket) -> None:

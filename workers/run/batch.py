@@ -38,14 +38,16 @@ from workers.permissions.gate import (
 )
 from workers.permissions.match import Decision, decide
 from workers.run.desk import Desk, Kit
-from workers.run.history import CUT, DENIED, FAILED
 from workers.run.machine import StartCalls, closing
 from workers.run.offer import overlay
+from workers.run.results import CUT, DENIED, FAILED
 from workers.store.tree import LogBroken
 from workers.tools.base import MESSAGE_CHARS_MAX, BadArguments, Tool, ToolFailure, parse
 
 REASON_PERMISSION: Final = "permission"
 TOO_MANY: Final = "too_many_calls"
+DUPLICATE: Final = "duplicate_call_id"
+TWICE: Final = "This call has the id of an earlier call of the same turn; call again."
 OPERATION_CHANGED: Final = "operation_changed"
 CHANGED: Final = (
     "What this call would do is not what was decided about before the worker died. "
@@ -112,10 +114,15 @@ def _taken_up(
 ) -> list[_TakenUp]:
     limit = kit.plan.limits.prepared_tools_max
     taken: list[_TakenUp] = []
+    ids: set[str] = set()
     for number, (index, block) in enumerate(asked, begun):
         parsed = parse(block.name, block.arguments, kit.tools)
         if number >= limit:
             parsed = BadArguments(f"a turn may hold {limit} calls; ask again", code=TOO_MANY)
+        elif block.model_call_id in ids:
+            parsed = BadArguments(TWICE, code=DUPLICATE)
+        if block.model_call_id:
+            ids.add(block.model_call_id)
         owner = ToolCallOwner(
             model_turn_seq=turn_seq,
             content_index=index,

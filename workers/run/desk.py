@@ -1,5 +1,6 @@
 """What a run may touch: its session's desk, and the kit that its turns and tools are made from."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -38,6 +39,11 @@ class Desk(Protocol):
         ...
 
 
+def chance() -> float:
+    """A number in [0, 1), another one in each worker, also in those forked from one process."""
+    return int.from_bytes(os.urandom(4)) / 2**32
+
+
 class Kit(Struct, frozen=True, kw_only=True):
     """What runs of one worker are made from; nothing in it changes while one runs."""
 
@@ -47,3 +53,4 @@ class Kit(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, type[Tool]]
     provider: Callable[[FrozenModelBinding], Provider]
     room: Callable[[Desk, CallId], Room]
+    jitter: Callable[[], float] = chance

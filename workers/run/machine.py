@@ -18,15 +18,29 @@ from ipc.events import (
     InternalAgentCancelled,
     InternalAgentInterrupted,
     InternalAgentStarted,
+    ModelErrorSummary,
     Payload,
+    ResolvedModel,
     RunCancelled,
     RunFailed,
     RunInterrupted,
     ToolCallTerminated,
 )
-from ipc.fold import ApprovalState, CallState, OpenRun, SessionView, TurnEntry, UserEntry
+from ipc.fold import (
+    ApprovalState,
+    CallState,
+    OpenRun,
+    SessionView,
+    Setback,
+    TurnEntry,
+    UserEntry,
+)
 from ipc.ids import AttemptId, CallId
+from workers.run import retry
 from workers.run.history import will_run
+from workers.run.replay import paused
+
+PAUSES_MAX: Final = 16  # turns in a row that a provider breaks off to be sent back to it
 
 _ENDS: Final[dict[FinishReason, str]] = {
     "refused": "the model refused to answer; say it differently",
@@ -57,6 +71,19 @@ class TakeTurn(Struct, frozen=True):
     """Ask the model."""
 
 
+class Retry(Struct, frozen=True):
+    """Ask the same model again, once what is left of the pause is over."""
+
+    setback: Setback
+
+
+class FallBack(Struct, frozen=True):
+    """Go on with the model at `index` of the run's suffix, for good."""
+
+    index: int
+    error: ModelErrorSummary
+
+
 class StartCalls(Struct, frozen=True):
     """Take up the calls of the last turn that were not yet, in its order: (index, block)."""
 
@@ -77,9 +104,11 @@ class Complete(Struct, frozen=True):
 
 
 class GiveUp(Struct, frozen=True):
-    """The last turn can't be built upon: the run fails, and says why."""
+    """The last turn can't be built upon, or no model is left to ask: the run fails."""
 
     error: str
+    model_error: ModelErrorSummary | None = None
+    resolved_model: ResolvedModel | None = None
 
 
 class StopAtLimit(Struct, frozen=True):
@@ -89,7 +118,8 @@ class StopAtLimit(Struct, frozen=True):
 
 
 End = RunCancelled | RunFailed | RunInterrupted
-Step = Rest | Abandon | Submit | TakeTurn | StartCalls | RunCalls | Complete | GiveUp | StopAtLimit
+Asking = TakeTurn | Retry | FallBack
+Step = Rest | Abandon | Submit | Asking | StartCalls | RunCalls | Complete | GiveUp | StopAtLimit
 
 
 def next_step(state: SessionView, max_turns: int | None = None) -> Step:
@@ -99,6 +129,8 @@ def next_step(state: SessionView, max_turns: int | None = None) -> Step:
         return Rest()
     if run.attempt is not None:
         return Abandon(run.attempt.attempt_id)
+    if run.setback is not None and run.setback.retry_in_ms is None:
+        return _without_a_retry(run, run.setback.error)
     turn = run.last_turn
     if turn is not None:
         unstarted = turn.unstarted() if will_run(turn) else []
@@ -108,13 +140,44 @@ def next_step(state: SessionView, max_turns: int | None = None) -> Step:
             return RunCalls(turn)
         if not turn.calls and (error := _ENDS.get(turn.event.turn.finish_reason)) is not None:
             return GiveUp(error)
-    if state.pending and turn is not None:
-        return Submit(tuple(state.pending))
-    if turn is not None and not turn.asked() and not _spoken_since(state, turn):
-        return Complete(final_text(turn))
+        if not _is_paused(turn):
+            if state.pending:
+                return Submit(tuple(state.pending))
+            if not turn.asked() and not _spoken_since(state, turn):
+                return Complete(final_text(turn))
+        elif _pauses(state) > PAUSES_MAX:
+            return GiveUp(f"the model broke off more than {PAUSES_MAX} turns in a row to go on")
     if max_turns is not None and run.turns >= max_turns:
         return StopAtLimit(run.turns)
-    return TakeTurn()
+    return TakeTurn() if run.setback is None else Retry(run.setback)
+
+
+def _without_a_retry(run: OpenRun, error: ModelErrorSummary) -> FallBack | GiveUp:
+    """What follows a failure after which the model in use is not asked again."""
+    index = retry.fallback(error, run.models, run.fallback_index)
+    if index is not None:
+        return FallBack(index, error)
+    model = run.models[run.fallback_index]
+    words = retry.last_words(model.model, error, run.attempts, run.fallbacks + 1)
+    return GiveUp(words, error, model.resolved())
+
+
+def _is_paused(turn: TurnEntry) -> bool:
+    """Whether a turn is to be sent back as it is, for its provider to go on with it.
+
+    Nothing may come between, so inputs wait.
+    """
+    return paused(turn.event.turn) and not turn.asked()
+
+
+def _pauses(state: SessionView) -> int:
+    """How many of the newest turns are paused, in a row."""
+    count = 0
+    for entry in reversed(state.entries):
+        if isinstance(entry, UserEntry) or (isinstance(entry, TurnEntry) and not _is_paused(entry)):
+            break
+        count += isinstance(entry, TurnEntry)
+    return count
 
 
 def _spoken_since(state: SessionView, turn: TurnEntry) -> bool:

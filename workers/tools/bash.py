@@ -183,6 +183,7 @@ def _start(
         raise _not_started(error, command) from error
     except ValueError as error:  # a NUL or a lone surrogate in the environment
         raise ToolFailure("execution", f"bash could not be started: {error}") from error
+    proc.await_child(popen.pid)
     return _Shell(popen, take)
 
 
@@ -221,6 +222,7 @@ class _Shell:
             self.kill()
             self._close()
             popen.wait()
+            proc.reaped(popen.pid)
             raise
 
     def _watch(self) -> None:
@@ -309,9 +311,13 @@ class _Shell:
             self._close()
             if self.exited.done():
                 self.status = self._popen.wait()
+            # One that would not even be killed is an orphan from here on, whenever it dies.
+            proc.reaped(self._popen.pid)
 
     def _sweep(self) -> None:
         """Kill the rest of the session: jobs that a shell put into groups of their own."""
+        if self.exited.done() and not proc.has_strays():
+            return  # the shell is dead, and nothing that it started has come to us
         for _ in range(SWEEPS_MAX):
             found = [one for one in proc.processes() if one.session == self._popen.pid]
             if not any([proc.kill(one) for one in found]):  # noqa: C419 - every one of them

@@ -9,7 +9,16 @@ import pytest
 import workers
 
 # What only some calls need. A start waits for none of it (benchmarks/README.md).
-FOR_LATER = {"argparse", "ctypes", "dataclasses", "difflib", "shutil", "yaml", "ipc.methods.table"}
+FOR_LATER = {
+    "aiohttp",
+    "argparse",
+    "ctypes",
+    "dataclasses",
+    "difflib",
+    "shutil",
+    "yaml",
+    "ipc.methods.table",
+}
 ENV = {"PYTHONPATH": str(Path(workers.__file__).parent.parent)}
 
 
@@ -18,6 +27,27 @@ def test_a_worker_waits_for_its_birth_without_what_only_some_calls_need() -> Non
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=ENV, check=True, capture_output=True)
     assert not FOR_LATER & set(done.stdout.decode().split())
+
+
+def test_what_will_be_needed_is_imported_before_the_birth_and_nothing_else_is() -> None:
+    script = (
+        "import sys, workers.process.start as start; before = set(sys.modules);"
+        "start._preload(sys.argv[1:]); print(*set(sys.modules) - before)"
+    )
+
+    def imported(*adaptors: str) -> set[str]:
+        command = [sys.executable, "-c", script, *adaptors]
+        done = subprocess.run(command, env=ENV, check=True, capture_output=True, text=True)
+        assert done.stderr == ""
+        return set(done.stdout.split())
+
+    assert imported("scripted", "no-such-adaptor") & {"aiohttp", "ctypes"} == set()
+    assert imported("anthropic") >= {
+        "aiohttp",
+        "ctypes",
+        "workers.providers.anthropic",
+        "workers.providers.http",
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,4 +67,5 @@ def test_a_command_line_that_means_no_worker_is_refused_with_the_one_that_does(
     command = [sys.executable, "-m", "workers", *flags]
     done = subprocess.run(command, env=ENV, check=False, capture_output=True)
     assert done.returncode == 2
-    assert done.stderr == b"usage: python -m workers --solo --on-eof=end --life-fd=N\n"
+    usage = "python -m workers --solo --on-eof=end --life-fd=N [--preload=ADAPTOR,...]"
+    assert done.stderr.decode() == f"usage: {usage}\n"

@@ -29,10 +29,20 @@ from ipc.events import (
     Payload,
     RunSelection,
     StoredEvent,
+    ToolCallTerminated,
     WorkerRecovered,
 )
 from ipc.faults import RemoteFault
-from ipc.ids import ClientId, ModelKey, ProviderId, Revision, RunId, SessionId, new_session_id
+from ipc.ids import (
+    ClientId,
+    ModelKey,
+    ProviderId,
+    Revision,
+    RunId,
+    SecretRef,
+    SessionId,
+    new_session_id,
+)
 from ipc.methods.notify import event_of
 from ipc.methods.runs import RunCancelParams, RunStartParams, RunStartResult
 from ipc.methods.sessions import SessionCreateParams
@@ -41,6 +51,7 @@ from ipc.plan import Plan, encode_plan, sealed
 from ipc.seams import proc
 from ipc.seams.spawn import spawn_worker
 from tests.fakes.desk import allowing, story
+from tests.fakes.double import Call, Double, anthropic_turn, ok
 from tests.fakes.logs import REVISIONS
 
 pytestmark = pytest.mark.house
@@ -72,6 +83,7 @@ class Parent:
         self.script = home / "script.yaml"
         self.root = new_session_id()
         self.fp = ""
+        self.secrets: tuple[SecretRef, ...] = ()
         self.events: list[StoredEvent] = []
         self.lines: list[bytes] = []
         self.statuses: list[Status] = []
@@ -100,6 +112,8 @@ class Parent:
             cwd=str(self.cwd),
             revision=Revision("sha256:" + "0" * 64),
             plan=plan or encode_plan(self.plan()),
+            secrets=self.secrets,
+            secret=lambda _ref: '{"api_key":"the key"}',
         )
 
     def plan(self) -> Plan:
@@ -277,17 +291,82 @@ async def test_an_orphan_ends_its_run_and_itself(parent: Parent) -> None:
 
 async def test_an_orphan_whose_loop_is_held_up_is_gone_in_five_seconds(parent: Parent) -> None:
     parent.script.write_text(WRITE)
-    parent.fp = "append.tool_call_executing.before:1:sleep=60"  # on the loop
+    parent.fp = "append.tool_call_terminated.before:1:sleep=60"  # on the loop
     async with parent.supervised():
         await parent.open()
         await parent.run()
-        await parent.until(lambda: "call_1_1 started" in parent.story)
+        await parent.until(lambda: "call_1_1 executing" in parent.story)
         begun = time.monotonic()
         parent.workers[0].life.shutdown(socket.SHUT_RDWR)
         lost = await parent.lost()
         assert time.monotonic() - begun < 5
         assert "did not end in time" in lost.tail
-    assert not (parent.cwd / "out.txt").exists()
+
+
+async def test_a_worker_asks_with_what_it_was_granted_over_one_connection(parent: Parent) -> None:
+    turns = [anthropic_turn("I look", (Call("c1", "bash", {"command": "true"}),))]
+    turns.append(anthropic_turn("done"))
+    with Double(*(ok(turn) for turn in turns)) as model:
+        key = SecretRef(provider_id=ProviderId("test"), field="auth")
+        binding = msgspec.structs.replace(
+            parent.plan().models[0],
+            adaptor="anthropic",
+            endpoint=f"{model.url}/v1",
+            setup={},
+            auth="anthropic-api-key-v1",
+            auth_ref=key,
+        )
+        plan = encode_plan(sealed(msgspec.structs.replace(parent.plan(), models=(binding,))))
+        parent.secrets = (key,)
+        async with parent.supervised():
+            await parent.open(plan=plan)
+            await parent.run()
+            await parent.until(lambda: parent.story[-1:] == ["run completed: done"])
+            assert (model.connections, model.open) == (1, 1)
+        assert model.wait(lambda: model.open == 0)
+        assert [seen.headers["x-api-key"] for seen in model.seen] == ["the key", "the key"]
+    assert b"the key" not in b"".join(parent.on_disk())
+
+
+async def test_a_run_that_could_not_end_in_time_is_no_end_in_order(parent: Parent) -> None:
+    parent.script.write_text(SLEEP)
+    parent.fp = "append.run_cancelled.before:1:sleep=2.6"  # more than RUN_END_S, on the loop
+    async with parent.supervised():
+        await parent.open()
+        await parent.run()
+        await parent.until(lambda: "call_1_1 executing" in parent.story)
+        parent.workers[0].life.shutdown(socket.SHUT_RDWR)
+        lost = await parent.lost()
+    assert lost.cause == "exit code 70: cookie: the run did not end in time"
+
+
+def zombies(pid: int) -> int:
+    """Dead children of a process that nobody has reaped."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, ppid, *_ = path.read_text().rpartition(")")[2].split()
+            found += (state, ppid) == ("Z", str(pid))
+    return found
+
+
+async def test_what_tools_leave_dead_is_reaped_and_no_status_is_stolen(parent: Parent) -> None:
+    orphans = "for i in 1 2 3 4 5 6 7 8; do (setsid true &); done"
+    parent.script.write_text(
+        f"- - call: {{name: bash, args: {{command: '{orphans}; sleep 0.2; exit 3'}}}}\n"
+        f"- - call: {{name: bash, args: {{command: '{orphans}; exit 4'}}}}\n"
+        "- - say: done\n"
+    )
+    async with parent.supervised():
+        await parent.open()
+        await parent.run()
+        await parent.until(lambda: parent.story[-1:] == ["run completed: done"])
+        ended = [one for one in parent.payloads if isinstance(one, ToolCallTerminated)]
+        assert [one.result and one.result.metadata["status"] for one in ended] == [3, 4]
+        assert zombies(parent.workers[0].pid) <= 8  # those of the second call may die this late
+        async with asyncio.timeout(DEADLINE_S):
+            while zombies(parent.workers[0].pid):  # noqa: ASYNC110 - another process's doing
+                await asyncio.sleep(0.01)
 
 
 async def test_a_plan_that_cannot_be_read_ends_the_worker_with_its_cause(parent: Parent) -> None:
@@ -302,7 +381,7 @@ async def test_a_plan_that_cannot_be_read_ends_the_worker_with_its_cause(parent:
     [
         ("log.sync:3:eio", "log_poisoned"),
         ("log.write:3+:enospc", "append_failed"),
-        ("fs.fstat:9:raise", "log_poisoned"),
+        ("fs.stat:9:raise", "log_poisoned"),
     ],
 )
 async def test_a_worker_whose_log_breaks_ends_with_the_cause_and_told_nothing_else(

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ipc.content import (
     FinishReason,
@@ -15,20 +16,25 @@ from ipc.content import (
     ToolCallBlock,
     ToolError,
     ToolResult,
+    TurnBlock,
     UserInput,
     user_text,
 )
 from ipc.events import (
+    AttemptAbandoned,
+    BlockPlace,
     CheckpointBoundaries,
     CheckpointBudgets,
     ContextCheckpointCommitted,
     ContextRehydrated,
     DelegatedContextSeeded,
     Event,
+    HistoryRepaired,
     InternalSummary,
     MessageInjected,
     NativeWindow,
     RehydratedFile,
+    ResolvedModel,
     RetainedOutput,
     RunCancelled,
     RunInterrupted,
@@ -36,6 +42,7 @@ from ipc.events import (
     SessionReverted,
     SkillLoaded,
     StoredEvent,
+    ToolCallOwner,
     ToolCallTerminated,
     ToolOutputElided,
     UserInputSubmitted,
@@ -44,8 +51,11 @@ from ipc.events import (
 from ipc.fold import TurnEntry, fold
 from tests.fakes.logs import ANY, BINDING, OTHER_MODEL, Log, call, text, tool_round
 from workers.actor.recovery import Facts, recover
-from workers.providers.base import AssistantMessage, Message, ToolMessage, UserMessage
-from workers.run.history import broken, denied, messages, will_run
+from workers.providers.base import AssistantMessage, Message, ToolMessage, UserMessage, failure
+from workers.run.blocks import broken
+from workers.run.history import Projection, messages, project, will_run
+from workers.run.loops import REMINDER
+from workers.run.results import denied
 
 
 def user(words: str) -> UserMessage:
@@ -265,6 +275,9 @@ def test_attachments_go_with_their_result_until_it_is_elided() -> None:
         ((ThinkingBlock(text="hm"), text("hi")), (ThinkingBlock(text="hm"), text("hi"))),
         ((ThinkingBlock(text="hm"),), None),
         ((ThinkingBlock(text="", signature="s"), call("c1")),) * 2,
+        ((ThinkingBlock(text=" ", redacted=True), call("c1")), (call("c1"),)),
+        ((ThinkingBlock(text="", signature="s", redacted=True), call("c1")), (call("c1"),)),
+        ((ThinkingBlock(text="", signature=" "), call("c1")), (call("c1"),)),
         ((text("hi"), ThinkingBlock(text="hm")), (text("hi"),)),
         ((text(""),), None),
         ((), None),
@@ -322,6 +335,15 @@ def test_a_call_id_that_comes_again_gets_a_name_of_its_own() -> None:
         if isinstance(block, ToolCallBlock)
     ]
     assert ids == asked == ["c1", "c1-2-0", "c1-2-1", "call-2-2"]
+
+
+def test_a_name_of_its_own_may_be_taken_too() -> None:
+    log = open_log()
+    log.turn(call("c1"))
+    log.turn(call("c1-2-1"), call("c1"))
+
+    ids = [m.model_call_id for m in sent(log) if isinstance(m, ToolMessage)]
+    assert ids == ["c1", "c1-2-1", "c1-2-1_"]
 
 
 @pytest.mark.parametrize(
@@ -431,6 +453,214 @@ def test_what_was_reverted_is_not_told() -> None:
     log.add(SessionReverted(through_seq=2))
 
     assert sent(log) == (user("do three things"),)
+
+
+# --- places, and what was mended
+
+
+def projected(log: Log, reader: ResolvedModel | None = None) -> Projection:
+    return project(fold(log.events), reader)
+
+
+def at(seq: int, index: int) -> BlockPlace:
+    return BlockPlace(seq=seq, index=index)
+
+
+def test_each_block_knows_where_it_stands_in_the_log() -> None:
+    picture = MediaBlock(mime="image/png", digest=ANY, byte_length=3)
+    log = Log()
+    log.created()
+    said_seq = log.add(UserInputSubmitted(input=UserInput(content=(text(" "), picture, text("?")))))
+    log.run_started("run")
+    turn_seq = log.turn(text("let me see"), call("c1"), call("c2"))
+    log.started("c1")
+    end_seq = log.ended("c1", "seen", attachments=(picture,))
+    log.run_ended(RunInterrupted())
+    skill = SkillLoaded(name="s", args="", base_dir="", source_path="", rendered_body="Do so.")
+    skill_seq = log.add(skill)
+
+    assert projected(log).places == (
+        (at(said_seq, 1), at(said_seq, 2)),
+        (at(turn_seq, 0), at(turn_seq, 1), at(turn_seq, 2)),
+        (at(end_seq, -1), at(end_seq, 0)),
+        (None,),
+        (at(skill_seq, -1),),
+    )
+
+
+def test_ordinary_sessions_need_no_mending() -> None:
+    assert projected(tool_round()).repairs == {}
+
+    interrupted = open_log()
+    interrupted.turn(text("\n"), call("c1", arguments=" "))
+    interrupted.started("c1")
+    interrupted.executing("c1")
+    for payload in recover(fold(interrupted.events), Facts(cause="killed")).events:
+        interrupted.add(payload)
+    assert projected(interrupted).repairs == {}
+
+
+MENDED: list[tuple[str, tuple[TurnBlock, ...], dict[str, int]]] = [
+    ("empty_text", (text(""), call("c1")), {"empty_text": 1}),
+    ("twice", (call("c1"), call("c1")), {"duplicate_call_id": 1}),
+    ("no id", (call(""),), {"missing_call_id": 1}),
+    ("odd id", (call("a b"),), {"bad_call_id": 1}),
+    ("odd name", (call("c1", "a/b"),), {"bad_name": 1}),
+    ("broken", (call("c1", arguments="{"),), {"broken_arguments": 1}),
+    ("deep", (call("c1", arguments='{"a":' + "[" * 5000),), {"broken_arguments": 1}),
+    ("NUL", (call("c1", arguments='{"\\u0000":1}'),), {"control_characters": 1}),
+    ("bell", (text("a\x07"),), {"control_characters": 1}),
+    ("thought", (text("a"), ThinkingBlock(text="hm")), {"trailing_thinking": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "repairs"), [m[1:] for m in MENDED], ids=[m[0] for m in MENDED]
+)
+def test_what_had_to_be_mended_is_counted(
+    content: tuple[TurnBlock, ...], repairs: dict[str, int]
+) -> None:
+    log = open_log()
+    log.turn(*content)
+    for index, block in enumerate(content):
+        if isinstance(block, ToolCallBlock):
+            ours = f"ours {index}"
+            log.owners[ours] = ToolCallOwner(
+                model_turn_seq=1, content_index=index, model_call_id=block.model_call_id
+            )
+            log.started(ours)
+            log.ended(ours)
+
+    assert projected(log).repairs == repairs
+
+
+def test_a_result_that_the_log_owes_is_counted() -> None:
+    log = open_log()
+    log.turn(call("c1"), call("c2"))
+    log.started("c1")
+
+    assert projected(log).repairs == {"missing_result": 2}
+
+
+def test_a_call_that_was_never_to_run_owes_no_result() -> None:
+    log = open_log()
+    log.turn(call("c1"), finish="length")
+    log.turn(call("c2", arguments="{"))
+    log.run_ended(RunInterrupted())
+
+    assert projected(log).repairs == {"broken_arguments": 1}
+
+
+def test_a_foreign_signature_is_counted_and_an_item_of_its_provider_forgotten() -> None:
+    log = open_log()
+    sealed = ThinkingBlock(text="zzz", redacted=True)
+    named = structs.replace(call("c1"), provider_item_id="fc_1")
+    log.turn(ThinkingBlock(text="hm", signature="s"), sealed, text("hi"), named)
+    log.started("c1")
+    log.ended("c1")
+
+    there = projected(log, OTHER_MODEL)
+
+    assert there.repairs == {"foreign_signature": 2}
+    assert there.messages[1] == said(ThinkingBlock(text="hm"), text("hi"), call("c1"))
+    assert projected(log, BINDING.resolved()).messages[1] == said(
+        ThinkingBlock(text="hm", signature="s"), sealed, text("hi"), named
+    )
+
+
+def test_going_in_a_circle_is_said_in_the_last_result_that_went_well() -> None:
+    log = open_log()
+    for number in range(3):
+        log.turn(call(f"c{number}"))
+        log.started(f"c{number}")
+        log.ended(f"c{number}", "the same")
+
+    told = [message.output for message in sent(log) if isinstance(message, ToolMessage)]
+
+    assert told == ["the same", "the same", f"the same\n\n{REMINDER}"]
+    quiet = project(fold(log.events).view(), warn=False).messages
+    assert [one.output for one in quiet if isinstance(one, ToolMessage)] == ["the same"] * 3
+    log.user("again, please")
+    log.turn(call("c9"))
+    log.started("c9")
+    log.ended("c9", "the same")
+    assert sent(log)[-1] == result("c9", "the same")
+
+
+# --- blocks that a provider refused
+
+
+def isolated(log: Log, *places: BlockPlace, why: str = "too large") -> None:
+    log.attempt("a")
+    log.add(HistoryRepaired(attempt_id="a", kinds=(), counts=(), isolated=places))  # type: ignore[arg-type]
+    error = failure("invalid_request", why, stage="response_headers").error
+    log.add(AttemptAbandoned(attempt_id="a", error=error, retry_in_ms=0))  # type: ignore[arg-type]
+
+
+def test_a_refused_block_is_told_in_words_with_those_of_the_refusal() -> None:
+    picture = MediaBlock(mime="image/png", digest=ANY, byte_length=3)
+    log = open_log()
+    shown = log.add(UserInputSubmitted(input=UserInput(content=(text("see"), picture))))
+    turn = log.turn(text("so"), call("c1"), call("c2"))
+    for one in ("c1", "c2"):
+        log.started(one)
+    log.ended("c1", "lost with its call")
+    end = log.ended("c2", "seen", attachments=(picture, picture))
+    isolated(log, at(shown, 1), at(turn, 0), at(turn, 1), at(end, 1))
+
+    there = projected(log)
+
+    assert there.messages == (
+        user("go"),
+        UserMessage(
+            content=(
+                text("see"),
+                text("[an image stood here; the provider refused it: too large]"),
+            )
+        ),
+        said(
+            text("[a text stood here; the provider refused it: too large]"),
+            text("[a call of the tool bash stood here; the provider refused it: too large]"),
+            call("c2"),
+        ),
+        ToolMessage(
+            model_call_id="c2",
+            name="bash",
+            output="seen\n\n[an image stood here; the provider refused it: too large]",
+            attachments=(picture,),
+        ),
+    )
+    assert there.places[3] == (at(end, -1), at(end, 0))
+    assert there.repairs == {"isolated": 4}
+
+
+def test_a_whole_input_and_a_whole_output_may_be_refused() -> None:
+    log = open_log()
+    shown = log.add(UserInputSubmitted(input=UserInput(content=(text("one"), text("two")))))
+    log.turn(call("c1"))
+    log.started("c1")
+    end = log.ended("c1", "seen")
+    isolated(log, at(shown, -1), at(end, -1), why="")
+
+    words = "[a text stood here; the provider refused it]"
+    assert sent(log)[1:] == (
+        UserMessage(content=(text(words), text(words))),
+        said(call("c1")),
+        result("c1", words),
+    )
+
+
+def test_thinking_that_was_refused_is_missed_by_nobody() -> None:
+    log = open_log()
+    thought = ThinkingBlock(text="hm", signature="s")
+    first = log.turn(thought, text("one"), thought, text("two"))
+    second = log.turn(thought, text("three"), thought, text("four"))
+    isolated(log, at(first, 2), at(second, -1))
+
+    assert sent(log)[1:] == (
+        said(thought, text("one"), text("two")),
+        said(text("three"), text("four")),
+    )
 
 
 # --- properties

@@ -25,7 +25,8 @@ from workers.providers.base import Done, Part, Request, TextPart, ThinkingPart
 from workers.providers.script import Call, Fail, Say, Think
 from workers.providers.scripted import Scripted
 from workers.run.drive import drive
-from workers.run.turn import prepare, take_turn
+from workers.run.request import prepare
+from workers.run.turn import take_turn
 
 
 class Parts:
@@ -48,7 +49,7 @@ class Parts:
 
 def asked(desk: MemoryDesk, mine: Any, binding: Any = BINDING) -> Request:
     assert desk.state.run is not None
-    return prepare(desk, mine, desk.state.run, binding)
+    return prepare(desk, mine, desk.state.run, binding).request
 
 
 async def test_an_attempt_is_in_the_log_before_its_request_goes_out() -> None:

@@ -223,6 +223,21 @@ async def test_what_is_left_running_is_killed(room: FakeRoom, command: str, mark
     die_out(mark)
 
 
+async def test_a_look_for_orphans_takes_no_status_away(room: FakeRoom) -> None:
+    loop, over = asyncio.get_running_loop(), False
+
+    def look() -> None:
+        proc.reap_orphans()
+        if not over:
+            loop.call_soon(look)
+
+    look()
+    result = await Bash(command="exit 3").run(room)
+    over = True
+    assert result.metadata == {"status": 3, "success": False}
+    assert not proc._AWAITED
+
+
 async def test_what_is_printed_at_the_very_end_is_not_lost(room: FakeRoom) -> None:
     room.limits = ToolOutput(max_lines=1 << 20, max_bytes=1 << 20)
     for command in ("seq 9000", "seq 9000 & wait", "exec seq 9000", "(seq 9000 >&2) 2>&1"):
