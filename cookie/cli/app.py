@@ -24,7 +24,7 @@ def main() -> None:
         gc.disable()  # until everything is imported: there is no garbage in it
         # Before typer is imported, and before the flags are known to be right: the worker's
         # imports take as long as ours, and the machine has more than one core.
-        spare = start_early()
+        spare = start_early(sys.argv[1:])
     try:
         _shell(spare)
     finally:

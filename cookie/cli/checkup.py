@@ -31,7 +31,7 @@ from ipc.plan import ENV_BYTES_MAX
 
 State = Literal["ok", "note", "warn", "bad"]
 
-PACKAGES: Final = ("msgspec", "pyzmq", "uvloop", "typer", "pyyaml")
+PACKAGES: Final = ("aiohttp", "msgspec", "pyzmq", "uvloop", "typer", "pyyaml")
 PRIVATE: Final = ("providers", "mcp-oauth.json", "sessions")  # of the data directory
 PRIVATE_FILES_MAX: Final = 256  # looked at below one of them
 LOGS_MAX: Final = 64  # opened to see whether a run is open in them

@@ -8,7 +8,7 @@ import typer
 
 from cookie.cli import exits, whereabouts
 from cookie.cli.advice import explain, one_line
-from cookie.config.check import Findings, inspect
+from cookie.config.check import Findings, inspect, not_in_force
 from cookie.config.files import key_text
 from cookie.config.secrets import environment
 from ipc.faults import Fault, clean
@@ -102,12 +102,14 @@ def _notes(found: Findings) -> list[str]:
     for provider, table in settings.providers.items():
         if table.source == "models_dev" and not table.models:
             lame[provider, "this build has no catalogue of models yet"] = 0
-    return [
+    models = [
         f"{_count(count, 'model')} of {provider} can't be used: {why}"
         if count
         else f"{provider} can't be used: {why}"
         for (provider, why), count in lame.items()
     ]
+    later = [key_text(key) for key in not_in_force(found.layers)]
+    return [*models, *([f"not in force in this version: {', '.join(later)}"] if later else [])]
 
 
 def _summary(found: Findings) -> str:

@@ -4,8 +4,9 @@
 import _socket
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from cookie.cli import foresee
 from ipc.seams.spawn import LIFE_FD, spawn_worker
 
 TYPE_CHECKING = False  # typing's own costs four milliseconds
@@ -51,13 +52,18 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def start_worker() -> Started:
-    """Start `python -m workers` in the shape of a solo worker; raises OSError when it can't be."""
+def start_worker(adaptors: Sequence[str] = ()) -> Started:
+    """Start `python -m workers` in the shape of a solo worker; raises OSError when it can't be.
+
+    What `adaptors` need it imports while it waits for its tree.
+    """
     ours, theirs = _socket.socketpair()
     stderr_fd = os.memfd_create("cookie-worker", os.MFD_CLOEXEC)
     # -P: a folder named `workers` or `ipc` in the person's workspace is not ours to import.
     argv = [sys.executable, "-P", "-m", "workers", "--solo", "--on-eof=end"]
     argv.append(f"--life-fd={LIFE_FD}")
+    if adaptors:
+        argv.append(f"--preload={','.join(adaptors)}")
     try:
         env = worker_environment(os.environ)
         pid, pidfd = spawn_worker(argv, env, theirs.fileno(), stderr_fd)
@@ -100,9 +106,9 @@ class Spare:
             self._started = None
 
 
-def start_early() -> Spare:
-    """Start one now; where that fails, `take` will try again and say why."""
+def start_early(words: list[str]) -> Spare:
+    """Start one now for `cookie <words>`; where that fails, `take` will try again and say why."""
     try:
-        return Spare(start_worker())
+        return Spare(start_worker(foresee.adaptors(words)))
     except OSError:
         return Spare(None)

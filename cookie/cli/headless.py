@@ -171,10 +171,17 @@ class _Headless:
             setup.incarnation,
             "run",
             on_emit=self._on_emit,
+            on_refused=self._on_refused,
             policy=ONE_LIFE,
             wedged_after_s=setup.wedged_after_s,
         )
-        self._live = Live(self._recorder.state, verbose=order.verbose, hold=self._holds)
+        self._live = Live(
+            self._recorder.state,
+            verbose=order.verbose,
+            retry=setup.model_retry,
+            hold=self._holds,
+            make_room=self._end_line,
+        )
         self._run_id: RunId | None = None
         self._shows = False  # a worker has the session: what it says is the output
         self._interrupts = 0
@@ -269,6 +276,7 @@ class _Headless:
             client_run_id=client_id,
             selection=self._setup.selection,
             input=user_text(prompt),
+            reset_fallback=self._order.model is not None,
         )
         started = await self._ask("run.start", params)
         self._run_id = msgspec.json.decode(started, type=RunStartResult).run_id
@@ -321,6 +329,16 @@ class _Headless:
         except OutputBroken as broken:
             self._broken = broken
             self._cancel(REASON_OUTPUT)
+
+    def _on_refused(self, words: str) -> None:
+        """Somebody spoke on the link who may not: nothing came of it, and people should know."""
+        self._live.print_above()
+        say(words)
+
+    def _end_line(self) -> None:
+        """Bring what was streamed to the terminal first, or a line of ours would stand in it."""
+        if self._output.on_terminal and self._output.waiting:
+            self._flush()
 
     def _holds(self) -> bool:
         """Whether the live line would stand in the middle of a line of the answer."""

@@ -1,16 +1,17 @@
-"""What stderr shows while a run works: one live line on a terminal, a log with --verbose."""
+"""What stderr shows while a run works: its troubles, a live line on a terminal, --verbose."""
 
 import asyncio
 import os
 from collections.abc import Callable
 from typing import Final
 
-from cookie.cli import status
+from cookie.cli import attempts, status
 from cookie.cli.advice import one_line
 from ipc.events import (
     AttemptAbandoned,
     Event,
     ModelAttemptStarted,
+    ModelFallback,
     ModelTurnCommitted,
     ReasoningDelta,
     TextDelta,
@@ -20,21 +21,38 @@ from ipc.events import (
     WorkerRecovered,
 )
 from ipc.fold import SessionState
+from ipc.plan import ModelRetry
 
 STDERR: Final = 2
 COLUMNS: Final = 80
 
 
 class Live:
-    """Follows a run's events; draws at most ten times a second and only on a terminal."""
+    """Follows a run's events; draws at most ten times a second and only on a terminal.
+
+    An attempt that failed and what is done about it is told to everybody, in a line that stays.
+    """
 
     def __init__(
-        self, state: SessionState, *, verbose: bool, hold: Callable[[], bool] = lambda: False
+        self,
+        state: SessionState,
+        *,
+        verbose: bool,
+        retry: ModelRetry,
+        hold: Callable[[], bool] = lambda: False,
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`hold` says when the line's place is taken by something that must stay."""
+        """`hold` says when the line's place is taken by something that must stay.
+
+        `make_room` is called before a line is written, for whoever writes to the same terminal.
+        """
         self._state = state
         self._verbose = verbose
+        self._retry = retry
         self._hold = hold
+        self._make_room = make_room
+        self._asked: ModelAttemptStarted | None = None
+        self._again_at: float | None = None  # by the loop's clock: when the model is asked again
         dumb = os.environ.get("TERM", "dumb") == "dumb"  # it would show our escapes as text
         self._draws = not (verbose or dumb) and os.isatty(STDERR)
         self._loop = asyncio.get_running_loop()
@@ -53,9 +71,34 @@ class Live:
             self._doing = doing
             if type(event) is ModelAttemptStarted:  # the calls of a turn still belong to it
                 self._turn = len(self._state.turns) + 1
+                self._asked, self._again_at = event, None
         elif isinstance(event, ToolCallStarted):
             self._doing = _call(event.presentation)
+        elif isinstance(event, AttemptAbandoned | ModelFallback):
+            self._tell_trouble(event)
         if self._verbose and (line := _told(event)) is not None:
+            _write(f"cookie: {one_line(line)}\n")
+
+    def _tell_trouble(self, event: AttemptAbandoned | ModelFallback) -> None:
+        """One line on what went wrong and what is done about it; the run's own end tells the rest.
+
+        A run that an earlier worker began is not in our fold, and so its failures aren't counted.
+        """
+        if isinstance(event, ModelFallback):
+            line: str | None = attempts.fell_back(event)
+        elif event.error is None or self._asked is None:
+            line = "the attempt came to nothing" if self._verbose else None
+        else:
+            model, run = self._asked.resolved_model.model, self._state.run
+            failures = 0 if run is None else run.failures_like(event.error)
+            line = attempts.asked_again(model, event, failures, self._retry)
+            if line is None and self._verbose:
+                line = attempts.failed(model, event.error)
+        if isinstance(event, AttemptAbandoned) and event.retry_in_ms is not None:
+            self._again_at = self._loop.time() + event.retry_in_ms / attempts.SECOND_MS
+        if line is not None:
+            self._make_room()
+            self.print_above()
             _write(f"cookie: {one_line(line)}\n")
 
     def print_above(self) -> None:
@@ -83,9 +126,12 @@ class Live:
         except OSError:
             columns = COLUMNS
         total = self._state.usage.total
+        doing = self._doing
+        if self._again_at is not None:
+            doing = attempts.countdown(max(self._again_at - self._loop.time(), 0))
         return status.line(
             turn=self._turn,
-            doing=self._doing,
+            doing=doing,
             tokens=total.input_tokens + total.output_tokens,
             elapsed_s=self._loop.time() - self._begun,
             columns=columns or COLUMNS,
@@ -113,8 +159,6 @@ def _told(event: Event) -> str | None:
             used = event.turn.usage
             tokens = f"{used.input_tokens or 0} in, {used.output_tokens or 0} out"
             return f"turn {event.model_turn_seq}: {event.turn.finish_reason}, tokens {tokens}"
-        case AttemptAbandoned():
-            return "the attempt came to nothing"
         case ToolCallStarted():
             return f"call: {_call(event.presentation)}"
         case ToolCallTerminated(error=None):

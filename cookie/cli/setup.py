@@ -19,7 +19,7 @@ from cookie.models.compile import Selection, build_plan
 from ipc.disk.paths import workspace_paths
 from ipc.events import RunSelection
 from ipc.ids import new_session_id
-from ipc.plan import encode_plan
+from ipc.plan import ModelRetry, encode_plan
 from ipc.rules import PermissionMode
 
 INSTANCE: Final = "run"  # all `cookie run` of a data directory; each has an incarnation of its own
@@ -30,6 +30,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     tree: TreeOrder
     selection: RunSelection
+    model_retry: ModelRetry
     incarnation: Incarnation
     wedged_after_s: float
 
@@ -69,6 +70,7 @@ def prepare(
         unusable=config.unusable,
     )
     assert plan.default_selection is not None, "build_plan chose no model and said nothing"
+    wanted = plan.secrets()
     places = Places(around.runtime_dir, around.temporary, around.uid)
     return Setup(
         tree=TreeOrder(
@@ -79,8 +81,11 @@ def prepare(
             cwd=cwd,
             revision=plan.revision,
             plan=encode_plan(plan),
+            secrets=tuple(ref for ref in config.vault.refs() if ref in wanted),
+            secret=config.vault.value,
         ),
         selection=plan.default_selection,
+        model_retry=plan.model_retry,
         wedged_after_s=settings.workers.wedged_after_s(),
         incarnation=enter(instance_dir(places, around.data_dir, INSTANCE)),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from cookie.cli import attempts
 from ipc.content import MediaBlock, TextBlock, ThinkingBlock, ToolCallBlock, UserInput
 from ipc.disk.log import LogRead, SkippedLine
 from ipc.events import (
@@ -219,8 +220,10 @@ def _notice(event: Event) -> str | None:
             return f"The run was interrupted: {reason or 'no reason given'}"
         case WorkerRecovered(cause=cause):
             return f"A new worker took over: {cause}"
-        case AttemptAbandoned():
+        case AttemptAbandoned(error=None):
             return "An attempt came to nothing."
+        case AttemptAbandoned(error=error) if error is not None:
+            return f"An attempt failed: {attempts.trouble(error)}: {error.message}"
         case ModelFallback(to=to):
             return f"The run went on with {to.model}."
         case SessionReverted(through_seq=seq):

@@ -10,8 +10,12 @@ from msgspec import Struct
 
 CacheFamily = Literal["anthropic", "bedrock", "openai", "compatible"]
 
-BUILT: Final = frozenset({"rehearsal", "scripted"})
 SCRIPTED: Final = "scripted"
+HTTP: Final = frozenset(
+    {"anthropic", "anthropic-compatible", "openai-chat", "openai-responses", "openai-compatible"}
+    | {"google-gemini"}
+)
+BUILT: Final = HTTP | {"rehearsal", SCRIPTED}
 
 
 class Adaptor(Struct, frozen=True):

@@ -1,12 +1,12 @@
 """Everything that is wrong with the config and the agents of a workspace, not only the first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cookie.config.agents import CONTEXT_FILE, FOLDER, Agents, load_agents
 from cookie.config.documents import BadDocument
-from cookie.config.files import WORKSPACE_FOLDER, BadConfig, Layer, places, read_layer
+from cookie.config.files import WORKSPACE_FOLDER, BadConfig, KeyPath, Layer, places, read_layer
 from cookie.config.settings import Config, checked, merged
 from ipc.faults import Fault
 
@@ -18,6 +18,29 @@ class Findings(NamedTuple):
     config: Config | None  # None when a file of it can't be used
     agents: Agents | None  # None when a document can't be used
     wrong: tuple[Fault, ...]
+
+
+# What is read and checked, and changes nothing before a later version; docs/guide/config.md says
+# so too. A table stands for all that is in it.
+LATER: Final[tuple[KeyPath, ...]] = (
+    *(("approval",), ("context_compaction",), ("session_title",), ("delegation",), ("messaging",)),
+    *(("workers", "idle_exit"), ("workers", "orphan_grace")),
+    *(("workers", "memory_max"), ("workers", "pids_max")),
+    *(("permissions",), ("server",), ("debug",), ("mcp",), ("plugins",)),
+)
+
+
+def not_in_force(layers: Sequence[Layer]) -> list[KeyPath]:
+    """The keys of `LATER` that somebody set, in that order."""
+    return [key for key in LATER if any(_is_set(layer.table, key) for layer in layers)]
+
+
+def _is_set(table: object, key: KeyPath) -> bool:
+    for part in key:
+        if not isinstance(table, dict) or part not in table:
+            return False
+        table = table[part]
+    return True
 
 
 def inspect(data_dir: Path, cwd: Path, environ: Mapping[str, str]) -> Findings:

@@ -264,7 +264,24 @@ class _Reader:
         if len(table) > 1:
             self._wrong(node, key, f"takes one of {', '.join(_CACHES)}")
         plain: dict[str, Any] = node.plain()
+        for family, told in plain.items():
+            self._check_cache(node, f"{key}.{family}", family, told)
         return plain
+
+    def _check_cache(self, node: Node, key: str, family: Any, told: object) -> None:
+        import msgspec  # noqa: PLC0415 - few documents say anything about a cache
+
+        from cookie.config import provider_parts  # noqa: PLC0415
+
+        if not isinstance(told, dict):
+            self._wrong(node, key, "takes a mapping, like { system: off }")
+        try:
+            found = provider_parts.whole_cache(family, told)
+        except msgspec.ValidationError as bad:
+            known = ", ".join(provider_parts.CACHES[family].__struct_fields__)
+            self._wrong(node, key, f"is not understood ({bad}); it may have {known}")
+        if not provider_parts.in_order(found):
+            self._wrong(node, f"{key}.system", provider_parts.OUT_OF_ORDER)
 
     def _limits(self, node: Node | None, mode: AgentMode) -> Limits:
         if node is None or node.value is None:

@@ -85,7 +85,7 @@ class CompatibleCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 Cache = AnthropicCache | BedrockCache | OpenAICache | CompatibleCache
 
 
-_CACHES: Final[dict[CacheFamily, type[Cache]]] = {
+CACHES: Final[dict[CacheFamily, type[Cache]]] = {
     "anthropic": AnthropicCache,
     "bedrock": BedrockCache,
     "openai": OpenAICache,
@@ -201,15 +201,30 @@ def _cache(
         raise layer.wrong(key, "can't be set: the adaptor of this provider caches by itself")
     if family is None:  # of the catalogue, which says later what it is
         family = _guess(value)
-    found = record(layer, key, value, _CACHES[family])
-    if isinstance(found, AnthropicCache | BedrockCache):
-        order = [(name, getattr(found, name)) for name in ("tools", "system")]
-        if order[0][1] == "5m" and order[1][1] == "1h":
-            reason = 'can\'t be "1h" after tools = "5m": what is kept longer must come first'
-            raise layer.wrong((*key, "system"), reason)
+    found = record(layer, key, value, CACHES[family])
+    if not in_order(found):
+        raise layer.wrong((*key, "system"), OUT_OF_ORDER)
     if isinstance(found, CompatibleCache):
         _check_cache_key(reader, (*key, "prompt_cache_key"), found.prompt_cache_key)
     return found
+
+
+OUT_OF_ORDER: Final = 'can\'t be "1h" after tools = "5m": what is kept longer must come first'
+
+
+def in_order(cache: Cache) -> bool:
+    """Whether nothing is to be kept longer than what stands before it in a prompt."""
+    if not isinstance(cache, AnthropicCache | BedrockCache):
+        return True
+    return (cache.tools, cache.system) != ("5m", "1h")
+
+
+def whole_cache(family: CacheFamily, table: Mapping[str, Any]) -> Cache:
+    """A cache as an agent's document says it, the rest from the family's defaults.
+
+    Raises msgspec.ValidationError.
+    """
+    return msgspec.convert(dict(table), CACHES[family])
 
 
 def _guess(value: dict[str, Any]) -> CacheFamily:

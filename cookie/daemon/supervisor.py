@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from cookie.daemon.roster import KEEP_ALIVE, Instruction, News, RestartPolicy, R
 from ipc import orders
 from ipc.disk.paths import WorkspacePaths
 from ipc.faults import Fact, Fault, FaultBody, RemoteFault
-from ipc.ids import Revision, SessionId
+from ipc.ids import Revision, SecretRef, SessionId
 from ipc.lane import Bodies, LinkGone, PeerStalled
 from ipc.life import NoBirth, send_birth
 from ipc.link import Hub
@@ -43,10 +44,12 @@ UNKILLABLE_S: Final = 5.0  # how long a worker in the kernel's hands is waited f
 LAST_WORDS_S: Final = 0.02  # what a dead worker sent is still on its way through ZeroMQ's thread
 SWEEPS_MAX: Final = 8  # looks for what a dead worker left; each kills all that it finds
 NO_PIDFD_POLL_S: Final = 0.05
+REFUSED_MAX: Final = 4  # refused frames of one peer that are told of; one can send any number
 
 OnEmit = Callable[[SessionId, int, bool, bytes], None]  # session, seq, durable, notification
 OnNews = Callable[[SessionId, News, str], None]
 OnStatus = Callable[[SessionId, orders.Status], None]
+OnRefused = Callable[[str], None]  # what was dropped and of whom, in words
 
 
 class WorkerLost(Fault):
@@ -68,7 +71,11 @@ class Draining(Fault):
 
 
 class TreeOrder(Struct, frozen=True, kw_only=True):
-    """What is to be supervised: a tree, where it lies, and what its runs are told."""
+    """What is to be supervised: a tree, where it lies, and what its runs are told.
+
+    It holds no secret: `secrets` are their names, `secret` is asked for each when a worker is to
+    be granted it. So a repr of it shows none either.
+    """
 
     root: SessionId
     fresh: bool  # True: a new root; False: one that is on disk
@@ -78,6 +85,8 @@ class TreeOrder(Struct, frozen=True, kw_only=True):
     revision: Revision
     plan: bytes  # the plan's JSON
     on_eof: orders.OnEof = "end"
+    secrets: tuple[SecretRef, ...] = ()  # what the plan names and the config has
+    secret: Callable[[SecretRef], str] | None = None  # as Vault.value; needed where there are some
 
 
 class _Asked:
@@ -120,7 +129,8 @@ class Supervisor:
     """All trees of this process and their workers.
 
     `on_emit` gets each event of a worker as the finished notification, in order per tree;
-    `on_news` what became of a tree; `on_status` a worker's own report. They are called on the loop
+    `on_news` what became of a tree; `on_status` a worker's own report; `on_refused` that somebody
+    spoke to us who may not, or not so: of each at most `REFUSED_MAX`. They are called on the loop
     and must not block.
     """
 
@@ -132,6 +142,7 @@ class Supervisor:
         on_emit: OnEmit,
         on_news: OnNews | None = None,
         on_status: OnStatus | None = None,
+        on_refused: OnRefused | None = None,
         start: Callable[[], Worker] | None = None,
         policy: RestartPolicy = KEEP_ALIVE,
         wedged_after_s: float = WEDGED_AFTER_S,
@@ -148,6 +159,8 @@ class Supervisor:
         self._on_emit = on_emit
         self._on_news = on_news
         self._on_status = on_status
+        self._on_refused = on_refused
+        self._refused: Counter[str] = Counter()
         self._start = start
         self._ping_s = wedged_after_s / PINGS_MISSED_MAX
         self._subreaper = subreaper
@@ -161,7 +174,7 @@ class Supervisor:
         self._asked: dict[int, _Asked] = {}
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hub = Hub(incarnation.link_path, self._arrived)
+        self._hub = Hub(incarnation.link_path, self._arrived, on_refused=self._refuse)
 
     # ---- what the owner of a supervisor does
 
@@ -360,7 +373,6 @@ class Supervisor:
         self._watch(tree, worker)
         self._feed(roster.Born(root, epoch))
         self._bear(tree, tree.lock, worker, nonce)
-        self._offer(tree, orders.Plan(tree.order.revision), tree.order.plan)
         tree.timers.append(self._later(HELLO_S, self._no_hello, tree, epoch))
 
     def _new_worker(self) -> Worker:
@@ -532,6 +544,12 @@ class Supervisor:
 
     # ---- news of a worker
 
+    def _refuse(self, reason: str, identity: str) -> None:
+        self._refused[identity] += 1
+        if self._on_refused is not None and self._refused[identity] <= REFUSED_MAX:
+            who = f"the worker {identity}" if identity else "a stranger"
+            self._on_refused(f"a frame of {who} was refused: {reason}")
+
     def _arrived(self, identity: str, news: orders.Up, bodies: Bodies) -> None:
         self._guarded(self._deliver, identity, news, bodies)
 
@@ -548,6 +566,7 @@ class Supervisor:
                 tree.unanswered = 0
             case orders.Hello(last_seq=last_seq):
                 tree.seq = last_seq
+                self._equip(tree)
                 self._ping(tree, tree.epoch)
             case orders.Ready():
                 self._is_ready(tree, news)
@@ -559,6 +578,20 @@ class Supervisor:
                 tree.said_bye = True
             case _:  # leases and errands have no one to answer them yet
                 return
+
+    def _equip(self, tree: _Tree) -> None:
+        """Give a worker that proved who it is its secrets, then the plan of who needs them.
+
+        In this order a run that goes on by itself finds them there; nobody asks for one.
+        """
+        order = tree.order
+        if order.secrets and self._subreaper:
+            proc.set_dumpable(dumpable=False)  # before a copy of one lies in a queue of ours
+        with contextlib.suppress(LinkGone):  # its death is about to be told, with its cause
+            for ref in order.secrets:
+                assert order.secret is not None, "an order that names secrets can tell them"
+                self._hub.offer(tree.identity, orders.Grant(ref, None), order.secret(ref).encode())
+            self._hub.offer(tree.identity, orders.Plan(order.revision), order.plan)
 
     def _emitted(self, tree: _Tree, marks: tuple[orders.Mark, ...], bodies: Bodies) -> None:
         for mark, body in zip(marks, bodies, strict=False):

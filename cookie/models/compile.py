@@ -1,9 +1,9 @@
 """From settings and the flags of one command to the frozen plan that a worker is told."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from cookie.config import agents as agents_of
 from cookie.config.agents import Agents
@@ -26,7 +26,7 @@ from ipc.ids import (
     VariantName,
     parse_model_key,
 )
-from ipc.plan import AgentMd, ModelRetry, Plan, RunLimits, ToolOutput, fingerprint, sealed
+from ipc.plan import AgentMd, Http, ModelRetry, Plan, RunLimits, ToolOutput, fingerprint, sealed
 from ipc.rules import Action, BadPattern, PermissionMode, Rule, check_pattern
 
 NO_AGENTS: Final = Agents()
@@ -157,6 +157,8 @@ def build_plan(
             approval_timeout_ms=_approval_timeout_ms(settings, attended=attended),
             env=env or {},
             pass_env=settings.workers.pass_env,
+            http=_http(settings),
+            loop_warning=_loop_warning(settings),
             link_patience_ms=settings.workers.link_patience_ms(),
         )
     )
@@ -200,6 +202,25 @@ def _approval_timeout_ms(settings: Settings, *, attended: bool) -> int:
     return asked if asked is not None else 0 if attended else UNATTENDED_TIMEOUT_MS
 
 
+def _http(settings: Settings) -> Http:
+    if "http" not in settings.others:
+        return Http()
+    from cookie.config.secrets import Kept  # noqa: PLC0415
+    from cookie.config.tables import HttpTable  # noqa: PLC0415
+
+    table = settings.table(HttpTable)
+    proxy = table.proxy.ref if isinstance(table.proxy, Kept) else None
+    return Http(ca_file=table.ca_file, proxy=proxy)
+
+
+def _loop_warning(settings: Settings) -> bool:
+    if "loop_warning" not in settings.others:
+        return True
+    from cookie.config.tables import LoopWarningTable  # noqa: PLC0415
+
+    return settings.table(LoopWarningTable).enabled
+
+
 def adapted(settings: Settings, known: Sequence[Compiled], agent: AgentSnapshot) -> AgentSnapshot:
     """An agent's snapshot with what the settings have to say in it."""
     chain, delegation = _settled(known, agent.fallback_chain), agent.delegation
@@ -216,13 +237,38 @@ def adapted(settings: Settings, known: Sequence[Compiled], agent: AgentSnapshot)
 def _settled(
     known: Sequence[Compiled], chain: Sequence[FallbackEntry]
 ) -> tuple[FallbackEntry, ...]:
-    """A chain in which who names no variant has the model's default one by its name."""
-    if not any(one.default_variant for one in known):
+    """A chain in which who names no variant has the model's default one by its name.
+
+    And who says how a prompt is cached has a whole table of the model's family, or nothing.
+    """
+    default = any(one.default_variant for one in known)
+    if not default and all(entry.cache is None for entry in chain):
         return tuple(chain)
     return tuple(
-        structs.replace(entry, variant=entry.variant or _default_variant(known, entry.model))
+        structs.replace(
+            entry,
+            variant=entry.variant or _default_variant(known, entry.model),
+            cache=None if entry.cache is None else _cache(known, entry.model, entry.cache),
+        )
         for entry in chain
     )
+
+
+def _cache(
+    known: Sequence[Compiled], model: ModelKey, told: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What an entry says for its model's family; None: the provider's and the family's say it."""
+    from cookie.config.adaptors import ADAPTORS  # noqa: PLC0415 - for an entry with a cache
+    from cookie.config.provider_parts import whole_cache  # noqa: PLC0415
+
+    adaptor = next(
+        (one.bindings[0].adaptor for one in known if one.key == model and one.bindings), ""
+    )
+    family = ADAPTORS[adaptor].cache if adaptor in ADAPTORS else None
+    if family is None or family not in told:
+        return None
+    plain: dict[str, Any] = to_builtins(whole_cache(family, told[family]))
+    return plain
 
 
 def _default_variant(known: Sequence[Compiled], model: ModelKey) -> VariantName | None:

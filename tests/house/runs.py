@@ -22,7 +22,7 @@ from tests.house.kills import Space, _config, space
 COOKIE = (sys.executable, "-P", "-m", "cookie")
 DEADLINE_S = 30.0  # for a loaded machine; nothing here is judged by its speed but a promise of it
 SCRIPTS = ("hello", "tool_round", "four_tools", "drip", "sleep", "stall", "endless", "empty")
-SCRIPTS += ("counted", "batch", "escapes", "torrent", "refused_key")
+SCRIPTS += ("counted", "batch", "escapes", "torrent", "refused_key", "overload", "limited")
 YOLO = ("--permission-mode", "yolo")
 
 

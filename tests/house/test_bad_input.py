@@ -27,7 +27,7 @@ from tests.house.runs import (
 
 pytestmark = pytest.mark.house
 
-USAGE, SETUP = 2, 5
+USAGE, INTERRUPTED, SETUP = 2, 4, 5
 STRANGER = "0198b5a4-5df0-7000-8000-000000000000"
 
 
@@ -272,8 +272,14 @@ def test_a_disk_that_is_full_from_the_start_is_told(here: Home, call: str) -> No
     assert re.search("the disk is full|No space left", one_line(ran.err)), ran.err
 
 
-def test_a_disk_that_fills_up_on_the_way_loses_nothing_that_was_said(here: Home) -> None:
-    ran = here.run("tool_round", *YOLO, "--json", "hi", env={"COOKIE_FP": "log.write:4+:enospc"})
+# Before the model's first word and behind it: there the run goes on, here it is interrupted.
+@pytest.mark.parametrize("write", [3, 4])
+def test_a_disk_that_fills_up_on_the_way_loses_nothing_that_was_said(
+    here: Home, write: int
+) -> None:
+    full = {"COOKIE_FP": f"log.write:{write}+:enospc"}
+
+    ran = here.run("tool_round", *YOLO, "--json", "hi", env=full)
 
     assert ran.code == 1
     said = one_line(ran.err)
@@ -283,6 +289,10 @@ def test_a_disk_that_fills_up_on_the_way_loses_nothing_that_was_said(here: Home)
     assert here.log().splitlines()[: len(told)] == told
 
     went_on = here.command([*COOKIE, "run", *resume_words(ran.err)])
+    if went_on.code:
+        assert (went_on.code, write) == (INTERRUPTED, 4)
+        assert one_line(went_on.err).startswith("interrupted: ")
+        went_on = here.command([*COOKIE, "run", *resume_words(went_on.err)])
 
     assert went_on.code == 0, went_on.err
 

@@ -20,11 +20,13 @@ PURE = {
     "ipc.fold",
     "ipc.peer",
     "ipc.frames",
+    "ipc.instants",
     "ipc.plan",
     "ipc.rules",
     "cookie.daemon.roster",
     "cookie.tui.model",
     "workers.permissions.match",
+    "workers.run.loops",
     "workers.run.retry",
     "workers.delegation.slots",
 }

@@ -4,6 +4,7 @@ What a tool can fetch for itself is another matter (docs/guide/headless.md): `ba
 the rights of who started it, and `cat config.toml` is such a right.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from cookie.config.settings import load_config
 from cookie.models.compile import Selection, build_plan
 from ipc.plan import encode_plan
 from ipc.seams import proc
+from tests.fakes.double import Answer, Call, Double, Seen, anthropic_turn, ok, say
 from tests.house.runs import COOKIE, YOLO, Home, Ran, home, until
 
 pytestmark = pytest.mark.house
@@ -31,7 +33,8 @@ PLUGIN = "planted-for-a-plugin-e2c5"
 ADDRESS = "planted-in-an-address-5d5d"
 TOKEN = "planted-as-the-daemons-token-1e90"
 STORE = "planted-in-the-store-of-providers-c3f8"
-ALL = (LITERAL, VARIABLE, HEADER, SERVER, PLUGIN, ADDRESS, TOKEN, STORE)
+PROXY = "planted-in-the-address-of-a-proxy-8d42"
+ALL = (PROXY, LITERAL, VARIABLE, HEADER, SERVER, PLUGIN, ADDRESS, TOKEN, STORE)
 
 CONFIG = f"""
 [providers.mine]
@@ -48,6 +51,9 @@ auth = {{ method = "bearer-api-key-v1", values = {{ api_key = "{LITERAL}" }} }}
 headers = {{ "X-Team" = "${{env:TEAM_HEADER}}" }}
 [providers.far.models.one]
 capabilities = {{ context_tokens = 1000, output_tokens = 100 }}
+
+[model_retry]
+standard_retries = 0
 
 [providers.near]
 source = "custom"
@@ -177,6 +183,81 @@ def test_a_secret_is_in_no_output_log_artifact_or_process(here: Home) -> None:
         assert (ran.code, ran.out) == (1, b"")
 
 
+REAL = """
+[model_retry]
+standard_retries = 0
+
+[http]
+proxy = "http://me:%(proxy)s@127.0.0.1:%(proxy_port)d"
+
+[providers.real]
+source = "custom"
+adaptor = "anthropic"
+endpoint = "http://127.0.0.1:%(port)d/${env:PLACE}"
+auth = { method = "anthropic-api-key-v1", values = { api_key = "${env:NEAR_KEY}" } }
+headers = { x-team = "${env:TEAM_HEADER}", x-token = "%(literal)s" }
+[providers.real.models.one]
+capabilities = { context_tokens = 100000, output_tokens = 100 }
+
+[providers.far]
+source = "custom"
+adaptor = "openai-chat"
+endpoint = "https://far.example/v1"
+auth = { method = "bearer-api-key-v1", values = { api_key = "${env:NEAR_KEY}" } }
+[providers.far.models.one]
+capabilities = { context_tokens = 100000, output_tokens = 100 }
+"""
+
+
+def _as_told(number: int, seen: Seen) -> Answer:
+    """A model that runs one command, says that it did, and then refuses, repeating all it got."""
+    if number == 0:
+        return ok(anthropic_turn("I look", (Call("c1", "bash", {"command": COMMAND}),)))
+    if number == 1:
+        return ok(anthropic_turn("done"))
+    told = f"no: {seen.headers}"
+    return say(401, {"type": "error", "error": {"type": "authentication_error", "message": told}})
+
+
+def test_a_secret_that_a_request_carried_stays_with_the_request(here: Home) -> None:
+    started, go = here.workspace / "started", here.workspace / "go"
+    here.env |= {"PLACE": ADDRESS}
+    with Double(_as_told) as model, Double(say(407, b"no")) as proxy:
+        given = {"proxy": PROXY, "literal": LITERAL}
+        given |= {"port": model.port, "proxy_port": proxy.port}
+        here.config.write_text(REAL % given)
+        words = [*COOKIE, "run", "--data-dir", str(here.data), "--json", "--verbose", *YOLO]
+        with subprocess.Popen(
+            [*words, "-m", "real/one", "look around"],
+            cwd=here.workspace,
+            env=here.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            until(started.exists)
+            read, found = in_processes(here, process.pid)
+            go.touch()
+            out, err = process.communicate()
+        ran = clean(Ran(process.returncode, out, err.decode()))
+        refused = clean(here.command([*words, "-m", "real/one", "--continue", "again"]))
+        stopped = clean(here.command([*words, "-m", "far/one", "hi"]))
+
+    assert (ran.code, found, ran.summary["status"]) == (0, {}, "completed")
+    assert read >= 4  # the shell and its sleep, at the least
+    # All of it went where it belongs, or nothing here would be a proof.
+    first = model.seen[0]
+    assert (first.path, first.headers["x-api-key"]) == (f"/{ADDRESS}/messages", VARIABLE)
+    assert (first.headers["x-team"], first.headers["x-token"]) == (HEADER, LITERAL)
+    assert [refused.code, stopped.code] == [1, 1]
+    assert "401" in refused.text
+    basic = base64.b64encode(f"me:{PROXY}".encode()).decode()
+    assert proxy.seen[0].headers["proxy-authorization"] == f"Basic {basic}"
+    assert basic not in stopped.text + stopped.err
+    assert all(leaks(request.body) == [] for request in model.seen)
+    assert on_disk(here) == {}
+
+
 def test_a_secret_is_in_nothing_that_looks_at_the_config(here: Home) -> None:
     for words in (
         ["config", "show"],
@@ -201,8 +282,8 @@ def test_a_secret_is_in_no_failure(here: Home) -> None:
     assert clean(here.run("mine", "--verbose", "ask for it")).code == 3
     for model in ("far/one", "near/one"):
         words = [*COOKIE, "run", "--data-dir", str(here.data), "-m", model, "hi"]
-        unusable = clean(here.command(words))
-        assert (unusable.code, "can't be used" in unusable.err) == (5, True)
+        unreached = clean(here.command(words))  # its host does not exist
+        assert (unreached.code, "Traceback" in unreached.err) == (1, False)
     lost = {"COOKIE_FP": "append.model_turn_committed.before:1:raise"}
     assert clean(here.run("mine", *YOLO, "--verbose", "break", env=lost)).code == 1
     assert on_disk(here) == {}

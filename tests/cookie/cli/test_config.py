@@ -97,13 +97,32 @@ def test_every_mistake_of_every_file_is_one_line(place: Place) -> None:
 
 
 def test_what_loads_is_counted_and_what_is_of_no_use_is_noted(place: Place) -> None:
-    (place.data / "config.toml").write_text(FINE)
     (place.data / "agents" / "good.md").write_text(AGENT.format("good"))
-
+    (place.data / "config.toml").write_text(FINE)
     assert place.lines("check") == [
-        "note: 2 models of far can't be used: this build has no adaptor anthropic yet",
+        "note: openai can't be used: this build has no catalogue of models yet",
+        "ok: 1 config file, 3 providers, 3 models, 1 agent, 1 preset",
+    ]
+
+    unbuilt = FINE.replace('"anthropic"', '"cohere-v2-chat"').replace("anthropic-api", "bearer-api")
+    (place.data / "config.toml").write_text(unbuilt)
+    assert place.lines("check") == [
+        "note: 2 models of far can't be used: this build has no adaptor cohere-v2-chat yet",
         "note: openai can't be used: this build has no catalogue of models yet",
         "ok: 1 config file, 3 providers, 3 models (1 usable), 1 agent, 1 preset",
+    ]
+    assert place.run("check").exit_code == 0
+
+
+def test_what_changes_nothing_yet_is_noted_and_no_mistake(place: Place) -> None:
+    (place.data / "config.toml").write_text(
+        "[workers]\nmemory_max = 5\nlink_patience = '1s'\n[debug]\n[model_retry]\n"
+    )
+    workspace = "[debug]\ndumpable = true\n[permissions]\ncommand_parts = false\n"
+    (place.work / ".cookie-agent" / "config.toml").write_text(workspace)
+
+    assert place.lines("check")[:1] == [
+        "note: not in force in this version: workers.memory_max, permissions, debug"
     ]
     assert place.run("check").exit_code == 0
 

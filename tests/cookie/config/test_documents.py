@@ -173,6 +173,22 @@ def test_a_likely_mistake_is_told_with_file_line_and_key(
             head(models="[{ model: a/b, cache: { openai: {}, bedrock: {} } }]"),
             "takes one of anthropic, bedrock, openai",
         ),
+        (
+            head(models="[{ model: a/b, cache: { openai: 5 } }]"),
+            "models.0.cache.openai: takes a mapping, like { system: off }",
+        ),
+        (
+            head(models="[{ model: a/b, cache: { anthropic: { system: 7m } } }]"),
+            "models.0.cache.anthropic: is not understood (Invalid enum value '7m' - at `$.system`)",
+        ),
+        (
+            head(models="[{ model: a/b, cache: { anthropic: { systm: 1h } } }]"),
+            "it may have system, tools, rolling",
+        ),
+        (
+            head(models="[{ model: a/b, cache: { anthropic: { tools: 5m, system: 1h } } }]"),
+            'models.0.cache.anthropic.system: can\'t be "1h" after tools',
+        ),
         (head(limits="{ timeout_ms: 5 }"), "limits.timeout_ms: is for internal agents only"),
         (head(limits="{ max_output_tokens: -1 }"), "a whole number from 0 belongs here"),
         (head(limits="{ max_output_tokens: true }"), "a whole number from 0 belongs here"),
@@ -269,7 +285,7 @@ def test_a_file_over_the_limit_is_refused_before_it_is_read_whole(tmp_path: Path
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     models = f"[{{ model: a/b, cache: {{ openai: {nested(DEPTH_MAX - 4)} }} }}]"
-    read_document(written(tmp_path, head(models=models)), "user")
+    assert "nested deeper" not in refused(tmp_path, head(models=models))
     deeper = f"[{{ model: a/b, cache: {{ openai: {nested(DEPTH_MAX - 3)} }} }}]"
     assert "is nested deeper than 16 levels" in refused(tmp_path, head(models=deeper))
     assert "nesting depth" in refused(tmp_path, head(models="[" * 100_000))

@@ -139,8 +139,8 @@ def test_agents_are_listed_with_what_they_may_do(place: Place) -> None:
 def test_models_are_those_that_can_be_called_now(place: Place) -> None:
     place.config(CONFIG)
 
-    one, tour = place.read().snapshot.models
-    assert tour.key == "rehearsal/tour"
+    one, local, tour = place.read().snapshot.models
+    assert (local.key, tour.key) == ("local/m", "rehearsal/tour")
     assert one == RuntimeModel(
         key=ModelKey("mine/one"),
         display_name="One",
@@ -174,7 +174,7 @@ def test_providers_say_how_far_they_are_set_up(place: Place) -> None:
         "mine": ("supported", "no_auth"),
         "far": ("unsupported", "authored_override"),
         "openai": ("unsupported", "authored_api_key"),
-        "local": ("unsupported", "no_auth"),
+        "local": ("supported", "no_auth"),
         "rehearsal": ("supported", "no_auth"),
     }
 

@@ -22,7 +22,7 @@ from cookie.daemon.roster import ONE_LIFE, News, RestartPolicy
 from cookie.daemon.supervisor import Draining, Supervisor, TreeOrder, WorkerLost
 from ipc.disk.paths import WorkspacePaths, workspace_paths
 from ipc.faults import RemoteFault
-from ipc.ids import Revision, SessionId, new_session_id
+from ipc.ids import ProviderId, Revision, SecretRef, SessionId, new_session_id
 from ipc.seams import proc, spawn
 from tests.fakes.lockers import ROOT, running, said
 
@@ -263,13 +263,55 @@ async def test_events_told_before_a_death_are_delivered_before_it(house: House) 
     assert house.news == []  # it said goodbye: no crash
 
 
-async def test_a_hello_with_a_wrong_nonce_is_not_heard(house: House) -> None:
+def vault(ref: SecretRef) -> str:
+    return f"value of {ref.field}"
+
+
+SECRETS = tuple(SecretRef(provider_id=ProviderId("p"), field=field) for field in ("auth", "x"))
+
+
+async def test_secrets_are_granted_before_the_plan_that_names_them_and_to_each_worker(
+    house: House,
+) -> None:
+    house.manners = ["good"]
+    async with house.supervised(policy=RestartPolicy(first_pause_s=0.01)) as supervisor:
+        order = house.order(secrets=SECRETS, secret=vault)
+        assert "value of" not in repr(order)
+        await supervisor.open(order, start())
+        heard = ["p.auth=value of auth", "p.x=value of x", "plan"]
+        assert (await facts(supervisor, order.root))["heard"] == heard
+
+        supervisor.kill(order.root)
+        await until(lambda: ("worker_back", "") in house.news)
+        assert (await facts(supervisor, order.root))["heard"] == heard
+
+
+async def test_what_can_not_be_granted_ends_the_worker_with_the_cause(house: House) -> None:
+    def empty(ref: SecretRef) -> str:
+        raise KeyError(ref.field)
+
+    seen = asyncio.get_running_loop()
+    seen.set_exception_handler(lambda _loop, _context: None)
     async with house.supervised() as supervisor:
-        order = house.order()
+        with pytest.raises(WorkerLost, match="its supervisor failed: KeyError"):
+            await supervisor.open(house.order(secrets=SECRETS, secret=empty), start())
+
+
+async def test_a_hello_with_a_wrong_nonce_is_not_heard(house: House) -> None:
+    asked: list[SecretRef] = []
+    told: list[str] = []
+
+    def secret(ref: SecretRef) -> str:
+        asked.append(ref)
+        return "x"
+
+    async with house.supervised(on_refused=told.append) as supervisor:
+        order = house.order(secrets=SECRETS, secret=secret)
         opening = asyncio.ensure_future(supervisor.open(order, start("forged")))
         await until(lambda: supervisor._hub.counters.strangers > 0)
 
         assert not opening.done()
+        assert (asked, told[:1]) == ([], ["a frame of a stranger was refused: wrong nonce"])
         supervisor.kill(order.root)
         with pytest.raises(WorkerLost, match="killed by SIGKILL"):
             await opening
