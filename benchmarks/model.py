@@ -37,9 +37,9 @@ def chunk(data: bytes) -> bytes:
 
 
 def call(number: int, command: str) -> bytes:
-    """A whole turn that calls bash."""
-    arguments = json.dumps({"command": command})
-    one = {"index": 0, "id": f"call_{number}", "type": "function"}
+    """A whole turn that calls bash, with the shortest id that is still one of a kind."""
+    arguments = json.dumps({"command": command}, separators=(",", ":"))  # as models write it
+    one = {"index": 0, "id": f"call_{chr(96 + number)}", "type": "function"}
     asked = {**one, "function": {"name": "bash", "arguments": arguments}}
     return event({"role": "assistant", "tool_calls": [asked]}) + last("tool_calls")
 

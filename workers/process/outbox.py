@@ -31,28 +31,36 @@ class LinkOutbox:
         self._marks: list[Mark] = []
         self._bodies: list[bytes] = []
         self._bytes = 0
+        self._due = False  # `_send` will be called
         self._sending = False
+        self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
 
     def put(self, session: SessionId, records: Sequence[Record]) -> None:
         """Take what is in the log now. Never waits."""
-        if self._spoke.state != "gone":
-            self._take(session, records)
-        if any(is_commit(event.payload) for event, _ in records):
+        gone, committed = self._spoke.state == "gone", False
+        for event, line in records:
+            commit = is_commit(event.payload)
+            committed = committed or commit
+            if not gone:
+                self._take(Mark(session, event.seq, commit), line)
+        if committed:
             self._told()
 
-    def _take(self, session: SessionId, records: Sequence[Record]) -> None:
-        for event, line in records:
-            body = notification(line)
-            if len(body) > BODY_BYTES_MAX:  # the log has it; the gap in seq says that it is missing
-                sys.stderr.write(f"cookie: event {event.seq} is too large for the link\n")
-                continue
-            self._marks.append(Mark(session, event.seq, is_commit(event.payload)))
-            self._bodies.append(body)
-            self._bytes += len(body)
-        self._news.set()
+    def _take(self, mark: Mark, line: bytes) -> None:
+        body = notification(line)
+        if len(body) > BODY_BYTES_MAX:  # the log has it; the gap in seq says that it is missing
+            sys.stderr.write(f"cookie: event {mark.seq} is too large for the link\n")
+            return
+        self._marks.append(mark)
+        self._bodies.append(body)
+        self._bytes += len(body)
+        if not self._due:
+            # Who appended goes on first: it may start a tool or a request, and then waits.
+            self._due = True
+            self._loop.call_soon(self._send)
         if len(self._bodies) >= WAITING_EVENTS_MAX or self._bytes >= WAITING_BYTES_MAX:
             self._drained.clear()
 
@@ -67,17 +75,30 @@ class LinkOutbox:
             self._drained.clear()
             await self._drained.wait()
 
+    def _send(self) -> None:
+        """Send what waits, if the link has room for it; else `pump` does, when it has."""
+        self._due = False
+        if self._sending or not self._spoke.emit_now(self._marks, self._bodies):
+            self._news.set()
+            return
+        self._taken()
+        self._sent()
+
     async def pump(self) -> None:
-        """Until cancelled: send what waits. The only task that emits."""
+        """Until cancelled: send what the link had no room for. The only task that emits."""
         while True:
             await self._news.wait()
-            # Who appended goes on first: it may start a tool or a request, and then waits.
-            await asyncio.sleep(0)
             self._news.clear()
-            marks, bodies = self._marks, self._bodies
-            self._marks, self._bodies, self._bytes = [], [], 0
             self._sending = True
-            await self._spoke.emit(marks, bodies)
+            await self._spoke.emit(*self._taken())
             self._sending = False
-            if not self._bodies or self._spoke.state == "gone":
-                self._drained.set()
+            self._sent()
+
+    def _taken(self) -> tuple[list[Mark], list[bytes]]:
+        taken = self._marks, self._bodies
+        self._marks, self._bodies, self._bytes = [], [], 0
+        return taken
+
+    def _sent(self) -> None:
+        if not self._bodies or self._spoke.state == "gone":
+            self._drained.set()

@@ -178,7 +178,8 @@ class WriterThread:
         if self._pending or now < self._slow_until:
             self.send(job)
             return
-        self._answer([(job, self._commit([job])[0][1])], here=True)
+        self.settle(job, job.log.commit([job]).get(job))
+        self._let_in()
         done = self.loop.time()
         if done - now > SLOW_WRITE_S:
             self._slow_until = done + SLOW_FOR_S
@@ -194,19 +195,25 @@ class WriterThread:
         self._queue.put(_Errand(call, waiter))
         return waiter
 
-    def _answer(self, answers: _Answers, *, here: bool = False) -> None:
+    def settle(self, job: _Job, broken: LogBroken | None) -> None:
+        """Pass on what became of a job."""
+        self.admit(-len(job.records), -job.size)
+        job.log.settle(job, broken)
+
+    def _answer(self, answers: _Answers) -> None:
         """Pass on what became of a group, in the order it was sent."""
-        if not here:
-            self._pending -= len(answers)
+        self._pending -= len(answers)
         for item, answer in answers:
             if isinstance(item, _Job):
-                self.admit(-len(item.records), -item.size)
-                item.log.settle(item, answer if isinstance(answer, LogBroken) else None)
+                self.settle(item, answer if isinstance(answer, LogBroken) else None)
             elif not item.waiter.done():
                 if isinstance(answer, Exception):
                     item.waiter.set_exception(answer)
                 else:
                     item.waiter.set_result(answer)
+        self._let_in()
+
+    def _let_in(self) -> None:
         if self._room and not self.full:
             waiting, self._room = self._room, []
             for waiter in waiting:
@@ -413,7 +420,9 @@ class LogWriter:
         return records
 
     def _job(self, own: list[Record]) -> _Job:
-        size = self._held_bytes + sum(len(line) + 1 for _, line in own)
+        size = self._held_bytes
+        for _, line in own:
+            size += len(line) + 1
         job = _Job(self, self._held + own, len(self._held), size)
         self._held, self._held_bytes = [], 0
         return job
@@ -462,12 +471,12 @@ class LogWriter:
 
     def commit(self, jobs: list[_Job]) -> dict[_Job, LogBroken]:
         """On the thread: write jobs as one and sync if one must be; those that failed."""
-        stale = [job for job in jobs if job.generation <= self._failed_generation]
-        live = [job for job in jobs if job.generation > self._failed_generation]
-        failed: dict[_Job, LogBroken] = {
-            job: AppendFailed(session=self.session_id, reason="an append before it failed")
-            for job in stale
-        }
+        live, failed = jobs, dict[_Job, LogBroken]()
+        if jobs[0].generation <= self._failed_generation:  # generations only grow
+            live = [job for job in jobs if job.generation > self._failed_generation]
+            for job in jobs[: len(jobs) - len(live)]:
+                before = AppendFailed(session=self.session_id, reason="an append before it failed")
+                failed[job] = before
         broken = self._commit(live) if live else None
         if broken is not None:
             failed |= {job: _again(broken) for job in live}
@@ -477,8 +486,13 @@ class LogWriter:
 
     def _commit(self, jobs: list[_Job]) -> LogBroken | None:
         try:
-            self.file.append([line for job in jobs for _, line in job.records])
-            if any(job.durable for job in jobs):
+            lines, durable = list[bytes](), False
+            for job in jobs:
+                durable = durable or job.durable
+                for _, line in job.records:
+                    lines.append(line)
+            self.file.append(lines)
+            if durable:
                 self.file.sync()
             for job in jobs:
                 if job.then is not None:

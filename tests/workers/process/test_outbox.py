@@ -30,6 +30,12 @@ class FakeSpoke:
         self.door.set()
         self.batches: list[tuple[list[Mark], list[bytes]]] = []
 
+    def emit_now(self, marks: Sequence[Mark], bodies: Sequence[bytes]) -> bool:
+        if self.state != "up" or not self.door.is_set() or len(marks) > 1:
+            return False
+        self.batches.append(([*marks], [*bodies]))
+        return True
+
     async def emit(self, marks: Sequence[Mark], bodies: Sequence[bytes]) -> None:
         await self.door.wait()
         if self.state != "gone":
@@ -86,6 +92,31 @@ async def test_everything_is_sent_once_in_order_with_its_mark() -> None:
     assert marks == [Mark(SESSION, 1, False), Mark(SESSION, 2, False), Mark(SESSION, 3, True)]
     assert [event_of(body) for body in bodies] == [msgspec.json.encode(e) for e in mail.log.events]
     assert mail.told == 1  # of the commit; text changes nothing that is told of
+
+
+async def test_what_fits_at_once_waits_for_no_task() -> None:
+    mail = Mail()
+    mail.put("one")
+    await asyncio.sleep(0)
+    mail.put("two")
+    await asyncio.sleep(0)
+    assert mail.spoke.seqs == [1, 2]
+    await mail.box.flush()
+
+
+async def test_nothing_overtakes_what_the_link_had_no_room_for() -> None:
+    mail = Mail()
+    pump = asyncio.create_task(mail.box.pump())
+    mail.spoke.door.clear()
+    mail.put("one")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    mail.spoke.door.set()
+    mail.put("two")  # its turn comes before the pump's
+    async with asyncio.timeout(20):
+        await mail.box.flush()
+    assert mail.spoke.seqs == [1, 2]
+    pump.cancel()
 
 
 async def test_a_slow_link_makes_bigger_batches() -> None:
