@@ -3,11 +3,16 @@
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from ipc import VERSION
+from ipc.faults import clean
 
 if TYPE_CHECKING:
     from cookie.cli.early import Spare
@@ -25,6 +30,8 @@ COMMANDS: Final = {
 NAME: Final = "cookie"
 COMPLETE_VARIABLE: Final = "_COOKIE_COMPLETE"  # set by the script of `cookie completion`
 HIDDEN: Final = frozenset({"demo"})
+MISTAKE_CHARS_MAX: Final = 400  # of a line
+
 EPILOG: Final = """\
 Examples:
 
@@ -38,10 +45,38 @@ Examples:
 """
 
 
+class _Words(TyperGroup):
+    """The command line; what it says of a mistake quotes the person's words, which may be hostile.
+
+    They come from a script or a paste, and a terminal would obey them.
+    """
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """See `TyperGroup`."""
+        with _harmless():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `TyperGroup`."""
+        with _harmless():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except TyperException as mistake:
+        lines = mistake.message.split("\n")
+        mistake.message = "\n".join(clean(line, MISTAKE_CHARS_MAX) for line in lines)
+        raise
+
+
 def shell(spare: "Spare | None") -> None:
     """Read the command line and carry it out; `spare` is a worker that is starting already."""
     app = typer.Typer(
         name=NAME,
+        cls=_Words,
         help="A coding agent whose sessions are never lost.",
         epilog=EPILOG,
         add_completion=False,

@@ -33,7 +33,14 @@ def here() -> Iterator[Home]:
 class Terminal:
     """A terminal that a command runs on: its screen now, and every screen it has shown."""
 
-    def __init__(self, here: Home, columns: int, *command: str, term: str = "xterm") -> None:
+    def __init__(
+        self,
+        here: Home,
+        columns: int,
+        *command: str,
+        term: str = "xterm",
+        argv: list[str] | None = None,
+    ) -> None:
         self.screen = pyte.Screen(columns, LINES)
         self.shown: list[list[str]] = []
         self.bytes = b""
@@ -41,7 +48,7 @@ class Terminal:
         self._fd, theirs = os.openpty()
         self.resize(columns)
         self.process = subprocess.Popen(
-            here.words(*command),
+            argv or here.words(*command),
             cwd=here.workspace,
             env=here.env | {"TERM": term},
             stdin=theirs,
