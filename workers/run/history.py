@@ -198,14 +198,10 @@ class _History:
             case SkillEntry(event=skill):
                 self._user(entry.seq, (TextBlock(text=skill.rendered_body),), -1)
             case InstructionsEntry(entries=entries):
-                shown = "\n".join(
-                    f'<agent_md source="{one.source}">\n{one.text}\n</agent_md>' for one in entries
-                )
+                shown = "\n".join(_tagged("agent_md", "source", e.source, e.text) for e in entries)
                 self._remind(entry.seq, shown)
             case RehydratedEntry(files=files):
-                shown = "\n".join(
-                    f'<file path="{file.path}">\n{file.content}\n</file>' for file in files
-                )
+                shown = "\n".join(_tagged("file", "path", f.path, f.content) for f in files)
                 self._remind(entry.seq, f"Files as they are now:\n{shown}")
             case CheckpointEntry(event=event):
                 assert isinstance(event.checkpoint, InternalSummary)
@@ -476,3 +472,12 @@ class _Retold(Struct, kw_only=True):
             self.blocks.pop()
             self.places.pop()
         return len(self.blocks) < before
+
+
+def _tagged(tag: str, key: str, name: str, text: str) -> str:
+    """A text of a file between tags that it can't close: it is material and no word of ours."""
+    kept = text
+    for closing in (tag, "system-reminder"):
+        kept = kept.replace(f"</{closing}", f"&lt;/{closing}")
+    quoted = name.replace('"', "&quot;")
+    return f'<{tag} {key}="{quoted}">\n{kept}\n</{tag}>'
